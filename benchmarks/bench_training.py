@@ -2,21 +2,28 @@
 """A training step of optimize(training=True) beside those of PyTorch.
 
     python benchmarks/bench_training.py resnet18 vgg11 --threads 2
-    python benchmarks/bench_training.py --table           # prints a table of the last records
+    python benchmarks/bench_training.py resnet18 --split  # where the gain comes from
+    python benchmarks/bench_training.py --table           # prints tables of the last records
     python benchmarks/bench_training.py unet --quick      # to see that it works: a minute
 
 A step is the forward pass, the loss, the backward pass and SGD. Each network runs in a process of
-its own. PyTorch's steps are those of the model as it is, in channels_last, and compiled by
-Inductor. All take turns in rounds, and start from the same weights. A record also has the error of
-all gradients to f64, for the planned and for the plain model, and the peak memory of a step.
+its own. PyTorch's steps are those of the model as it is, in channels_last, with images in oneDNN's
+own layouts (to_mkldnn), and compiled by Inductor. All take turns in rounds, and start from the same
+weights. A record also has the error of all gradients to f64, for the planned and for the plain
+model, and the peak memory of a step.
+
+With --split, the peers are plans that simpler choices make from the same costs: PyTorch's
+primitives only; the fastest primitive of each convolution without fused operations; the same with
+them; and one direction after the other.
 
 Takes 2 to 6 minutes per network. Appends one JSON line per network to
-benchmarks/results/training.jsonl.
+benchmarks/results/training.jsonl, or to training_split.jsonl beside it.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import resource
 import statistics
@@ -34,8 +41,14 @@ import harness
 import torchalgo
 from networks import random_network
 from pages import table
+from torchalgo import _C
+from torchalgo._base.call_context import CallContext
 from torchalgo._base.stats import is_faster, median_interval
-from torchalgo._ir.costs import TICKS_PER_NS
+from torchalgo._base.time_budget import Deadline
+from torchalgo._capture.settings import Options
+from torchalgo._db import CostStore
+from torchalgo._train.optimize import RegionTuning, parts_of
+from torchalgo._train.trace import trace
 
 LIMIT_S = 1800.0  # of one network
 NETWORKS = (
@@ -43,8 +56,9 @@ NETWORKS = (
     "unet",
 )  # fmt: skip
 CLASSES = 1000
+SPLIT = "training_split.jsonl"
 QUICK = {"rounds": 3, "tune_s": 15.0, "size": 64, "batch": 2, "peers": ["channels_last"]}
-PEERS = ("channels_last", "inductor")
+PEERS = ("channels_last", "to_mkldnn", "inductor")
 
 
 class UNet(nn.Module):
@@ -151,6 +165,46 @@ def images_of(name: str, options: harness.Record) -> tuple[Tensor, Tensor]:
     return x, torch.randint(0, 2 if name == "unet" else CLASSES, (options["batch"],))
 
 
+def peer_step(peer: str, model: nn.Module, x: Tensor, y: Tensor, plans: Any) -> Callable[[], float]:
+    """Returns a step of PyTorch's path of this name, or with the plan of this name."""
+    if peer == "channels_last":
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return step_of(model, model, x.contiguous(memory_format=torch.channels_last), y)
+    if peer == "to_mkldnn":
+        return step_of(model, lambda images: model(images.to_mkldnn()).to_dense(), x, y)
+    if peer == "inductor":
+        return step_of(model, torch.compile(model), x, y)
+    settings = torchalgo.Settings(progress=False, run_untimed=True)
+    run = torchalgo.optimize(model, (x,), training=True, plan=plans[peer], settings=settings)
+    return step_of(model, run, x, y)
+
+
+def split_plans(model: nn.Module, x: Tensor, tune_s: float) -> dict[str, torchalgo.TrainingPlan]:
+    """Returns the plans of simpler choices. Their costs are measured as far as they are needed."""
+
+    def unfused(*args: Any, allow: Any = None, **options: Any) -> Any:
+        def is_single(candidate: _C.Candidate) -> bool:
+            return len(candidate.covers) == 1 and (allow is None or allow(candidate))
+
+        return _C.make_local_plan(*args, allow=is_single, **options)
+
+    regions: dict[str, list[torchalgo.Plan]] = {}
+    settings = torchalgo.Settings(progress=False)
+    options = Options.of(settings, training=True, budget_s=tune_s)
+    with CostStore.of_call(None, is_fresh=False) as store:
+        for part in parts_of(trace(model, (x,)), (x,)).values():
+            region = RegionTuning(part, options, store, CallContext.start(Deadline(tune_s)))
+            settle = region.tuning.settle
+            for name, native in (
+                ("PyTorch's", settle(prefixes=("aten.", "layout.aten", "view.relabel"))),
+                ("local, unfused", settle(unfused, fastest_alone=True)),
+                ("local", settle(_C.make_local_plan, fastest_alone=True)),
+                ("staged", settle(_C.make_staged_plan)),
+            ):
+                regions.setdefault(name, []).append(region.describe(native))
+    return {name: torchalgo.TrainingPlan(plans) for name, plans in regions.items()}
+
+
 def run_one(name: str, options: harness.Record) -> harness.Record:
     """The record of one network in this process."""
     torch.set_num_threads(options["threads"])
@@ -171,14 +225,9 @@ def run_one(name: str, options: harness.Record) -> harness.Record:
     }
     del exact, of_f64
     steps = {"torchalgo": step_of(own, fast, x, y), "eager": step_of(plain, plain, x, y)}
-    if "channels_last" in options["peers"]:
-        model: nn.Module = copy.deepcopy(start)
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        images = x.contiguous(memory_format=torch.channels_last)
-        steps["channels_last"] = step_of(model, model, images, y)
-    if "inductor" in options["peers"]:
-        model = copy.deepcopy(start)
-        steps["inductor"] = step_of(model, torch.compile(model), x, y)
+    peers = split_plans(start, x, options["tune_s"]) if options["split"] else options["peers"]
+    for peer in peers:
+        steps[peer] = peer_step(peer, copy.deepcopy(start), x, y, peers)
     failures: dict[str, str] = {}
     for peer, step in list(steps.items()):
         try:
@@ -189,7 +238,7 @@ def run_one(name: str, options: harness.Record) -> harness.Record:
             del steps[peer]
     peaks = {
         peer: harness.run_child(peak_mb, name, options, peer, limit_s=LIMIT_S).values
-        for peer in ("torchalgo", "eager")
+        for peer in (() if options["split"] else ("torchalgo", "eager"))
     }
     times: dict[str, list[float]] = {peer: [] for peer in steps}
     for _ in range(options["rounds"]):
@@ -203,15 +252,17 @@ def run_one(name: str, options: harness.Record) -> harness.Record:
         "network": name,
         **{key: options[key] for key in ("batch", "size", "threads")},
         "plan_s": round(plan_s, 1),
-        "regions": {
-            part: {
+        "regions": [
+            {
                 "status": plan.status,
-                "ms": plan.cost / TICKS_PER_NS / 1e6,
-                "gap": 1 - plan.lower_bound / plan.cost if plan.cost else 0.0,
+                "ms": plan.cost_us / 1e3,
+                "gap": 1 - plan.lower_bound_us / plan.cost_us if plan.cost_us else 0.0,
                 "nodes": len(plan.nodes),
+                "staged_ms": plan.comparisons.get("staged", 0.0) / 1e3,
             }
-            for part, plan in fast.plans.items()
-        },
+            for plan in fast.plan.regions
+        ],
+        "saved_mb": sum(tensor.bytes for tensor in fast.plan.saved) / 2**20,
         "runs": {"planned": fast.planned_runs, "other": fast.other_runs},
         "gradient_error": errors,
         "peak_mb": {peer: found[-1] for peer, found in peaks.items() if found},
@@ -256,6 +307,26 @@ def last_records(path: Path) -> list[harness.Record]:
     return list(found.values())
 
 
+def print_split(path: Path) -> None:
+    """Prints the gain in factors, whose product is eager / ours."""
+    chain = ["eager", "PyTorch's", "local, unfused", "local", "torchalgo"]
+    rows = []
+    for record in last_records(path):
+        times = {peer: statistics.median(ms) for peer, ms in record["step_ms"].items()}
+        if all(peer in times for peer in chain):
+            factors = [f"{times[a] / times[b]:.2f}" for a, b in itertools.pairwise(chain)]
+            staged, (low, high) = ratio(record, "staged")
+            rows.append([
+                record["network"], f"{times['eager']:.0f}", f"{times['torchalgo']:.0f}", *factors,
+                f"{staged:.3f} [{low:.3f}, {high:.3f}]",
+            ])  # fmt: skip
+    titles = [
+        "network", "eager, ms", "ours, ms", "choice among PyTorch's", "own kernels", "fusion",
+        "common choice", "staged / ours",
+    ]  # fmt: skip
+    print("\n".join(table(titles, rows)))
+
+
 def print_table(path: Path) -> None:
     rows = []
     for record in last_records(path):
@@ -288,6 +359,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=harness.count, default=10)
     parser.add_argument("--tune-s", type=harness.seconds, default=120.0, help="seconds of tuning")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
+    parser.add_argument(
+        "--split", action="store_true", help="compare with plans of simpler choices"
+    )
     parser.add_argument("--quick", action="store_true", help="few rounds, small images, one peer")
     parser.add_argument("--table", action="store_true", help="print a table, measure nothing")
     args = parser.parse_args()
@@ -296,8 +370,13 @@ def main() -> int:
         args = parser.parse_args()
     if args.table:
         print_table(args.out)
+        print_split(args.out.with_name(SPLIT))
         return 0
-    options = harness.settings_of(args, "threads", "batch", "size", "rounds", "tune_s", "peers")
+    if args.split:
+        args.out = args.out.with_name(SPLIT)
+    options = harness.settings_of(
+        args, "threads", "batch", "size", "rounds", "tune_s", "peers", "split"
+    )
     same = {key: options[key] for key in ("threads", "batch", "size")}
     outcome = harness.measure_each(
         run_one, {name: (name, options) for name in args.networks}, out=args.out, limit_s=LIMIT_S,

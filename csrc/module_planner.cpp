@@ -12,6 +12,7 @@
 #include "module.h"
 #include "planner/pareto.h"
 #include "planner/resource.h"
+#include "planner/staged_plan.h"
 #include "planner/training_graph.h"
 #include "provider/find_candidates.h"
 #include "provider/packing.h"
@@ -83,6 +84,7 @@ void bind_steps(py::module_& m) {
       py::arg("graph"), py::arg("candidates"), py::arg("device") = py::none());
   bind_step(m, "make_plan", &make_plan);
   bind_step(m, "make_local_plan", &make_local_plan);
+  bind_step(m, "make_staged_plan", &make_staged_plan);
   bind_step(m, "plan_problem_text", &plan_problem_text);
   bind_step(m, "workspace_front", &workspace_front);
   m.def(
@@ -149,7 +151,8 @@ void bind_planner(py::module_& m) {
   bind_options(m);
   bind_steps(m);
   m.def("training_graph", &training_graph, py::arg("inference"),
-        py::arg("wanted") = std::vector<int>());
+        py::arg("wanted") = std::vector<int>(), py::arg("recomputed") = std::vector<int>());
+  m.def("recomputable_values", &recomputable_values, py::arg("inference"));
   m.def("single_candidates", &single_candidates, py::arg("graph"), py::arg("primitives"));
 }
 

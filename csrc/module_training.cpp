@@ -2,7 +2,9 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -37,17 +39,22 @@ void bind_training(py::module_& m) {
       py::arg("graph"));
   py::class_<TrainingRegion, std::shared_ptr<TrainingRegion>>(m, "TrainingRegion")
       .def(py::init([](const Graph& forward, const std::vector<int>& wanted,
-                       const Candidates& candidates, const Plan& plan,
-                       const std::vector<std::pair<int, int>>& parameters) {
+                       const std::vector<int>& recomputed, const Candidates& candidates,
+                       const Plan& plan, const std::vector<std::pair<int, int>>& parameters) {
              std::vector<NodeParameters> own;
              for (const auto& [weights, bias] : parameters) own.push_back({weights, bias});
-             return std::make_shared<TrainingRegion>(forward, wanted, candidates, plan,
+             return std::make_shared<TrainingRegion>(forward, wanted, recomputed, candidates, plan,
                                                      std::move(own));
            }),
-           py::arg("forward"), py::arg("wanted"), py::arg("candidates"), py::arg("plan"),
-           py::arg("parameters"))
+           py::arg("forward"), py::arg("wanted"), py::arg("recomputed"), py::arg("candidates"),
+           py::arg("plan"), py::arg("parameters"))
       .def("run", &run, py::arg("inputs"), py::arg("parameters"), py::arg("statistics"))
-      .def_property_readonly("saved_bytes", &TrainingRegion::saved_bytes);
+      .def_property_readonly("saved", [](const TrainingRegion& region) {
+        std::vector<std::tuple<std::string, std::string, std::int64_t>> found;
+        for (const SavedTensor& each : region.saved())
+          found.emplace_back(each.value, to_string(each.layout), each.bytes);
+        return found;
+      });
 }
 
 }  // namespace torchalgo

@@ -21,6 +21,31 @@ bool is_moments(const Node& node) {
   return norm != nullptr && norm->step == BatchNormStep::kMoments;
 }
 
+bool is_normalization(const Node& node) {
+  const auto* norm = node.problem ? std::get_if<BatchNormProblem>(&*node.problem) : nullptr;
+  return norm != nullptr && norm->step == BatchNormStep::kNormalize && norm->epilogue.empty();
+}
+
+bool applies_activation(const Node& node) {
+  const auto* eltwise = node.problem ? std::get_if<EltwiseProblem>(&*node.problem) : nullptr;
+  return eltwise != nullptr && eltwise->kind == EltwiseKind::kActivation;
+}
+
+// Returns true if a gradient of the node reads the node's input.
+bool reads_input_again(const Node& node) {
+  if (!node.problem) return false;
+  const auto* pool = std::get_if<PoolProblem>(&*node.problem);
+  return std::holds_alternative<ConvProblem>(*node.problem) ||
+         (pool != nullptr && pool->kind == PoolKind::kMax);
+}
+
+// Returns true if the gradients of the inputs read no tensor of the forward pass.
+bool is_sum_or_concat(const Problem& problem) {
+  const auto* eltwise = std::get_if<EltwiseProblem>(&problem);
+  return std::holds_alternative<ConcatProblem>(problem) ||
+         (eltwise != nullptr && eltwise->kind == EltwiseKind::kAdd);
+}
+
 // Returns true if the gradient at x follows from the activation's result.
 bool has_gradient_of_result(const PostOp& op) {
   return op == PostOp::kRelu || op == PostOp::kRelu6 || op.kind == PostOp::kClamp;
@@ -42,8 +67,19 @@ EltwiseProblem eltwise(const Value& value, EltwiseKind kind) {
 
 class Backward {
  public:
-  Backward(const Graph& inference, const std::vector<int>& wanted)
-      : forward_(inference), wanted_(wanted), graph_(inference), partial_(inference.values.size()) {
+  Backward(const Graph& inference, const std::vector<int>& wanted,
+           const std::vector<int>& recomputed)
+      : forward_(inference),
+        wanted_(wanted),
+        graph_(inference),
+        kept_(inference.values.size()),
+        partial_(inference.values.size()) {
+    for (std::size_t v = 0; v < kept_.size(); ++v) kept_[v] = static_cast<int>(v);
+    for (const int value : recomputed) {
+      kept_[value] = -1;
+      const Node& producer = inference.nodes[inference.values[value].producer];
+      if (applies_activation(producer)) kept_[producer.inputs[0]] = -1;
+    }
     mark_needed();
   }
 
@@ -101,6 +137,20 @@ class Backward {
     const std::string kind = name.substr(name.rfind('.') + 1);
     add_node(name, kind, std::move(inputs), {result}, std::move(problem));
     return result;
+  }
+
+  // Returns the value that a gradient reads in place of `value` of the forward pass: itself, or
+  // what computes it again. The first reader adds these nodes before itself.
+  int kept(int value) {
+    if (kept_[value] < 0) kept_[value] = compute_again(forward_.values[value].producer);
+    return kept_[value];
+  }
+
+  int compute_again(int producer) {
+    const Node& node = forward_.nodes[producer];
+    std::vector<int> reads;
+    for (const int value : node.inputs) reads.push_back(kept(value));
+    return add_step(node.name + ".bwd_again", std::move(reads), node.outputs[0], node.problem);
   }
 
   void add_output_gradients() {
@@ -172,8 +222,8 @@ class Backward {
   int before_epilogue(const Node& node, const Epilogue& epilogue, int gradient) {
     for (auto op = epilogue.rbegin(); op != epilogue.rend(); ++op) {
       if (is_activation(*op)) {
-        gradient = add_step(node.name + ".bwd_act", {gradient, node.outputs[0]}, node.outputs[0],
-                            activation_gradient(*op, node.outputs[0]));
+        gradient = add_step(node.name + ".bwd_act", {gradient, kept(node.outputs[0])},
+                            node.outputs[0], activation_gradient(*op, node.outputs[0]));
       } else if (*op == PostOp::kAdd) {
         give(node.inputs.back(), gradient);
       }
@@ -205,8 +255,9 @@ class Backward {
     problem.direction = Direction::kBackwardFilter;
     // A transposed convolution reads the tensor that is dst in the problem's sizes, and writes the
     // one that is src.
+    const int saved = kept(src);
     const std::vector<int> reads =
-        is_transposed ? std::vector{gradient, src} : std::vector{src, gradient};
+        is_transposed ? std::vector{gradient, saved} : std::vector{saved, gradient};
     const int weights = add_value(node.name + ".bwd_filter", weight_sizes(problem), conv.dtype,
                                   static_cast<int>(graph_.nodes.size()));
     add_node(node.name + ".bwd_filter", "bwd_filter", reads, {weights}, problem);
@@ -231,7 +282,7 @@ class Backward {
     const LinearProblem weights{linear.dtype, linear.k, linear.n, linear.c, {}};  // [k, n] * [n, c]
     const int result = add_value(node.name + ".bwd_filter", {linear.k, linear.c}, linear.dtype,
                                  static_cast<int>(graph_.nodes.size()));
-    add_node(node.name + ".bwd_filter", "bwd_filter", {gradient, node.inputs[0]}, {result},
+    add_node(node.name + ".bwd_filter", "bwd_filter", {gradient, kept(node.inputs[0])}, {result},
              weights);
     graph_.outputs.push_back(result);
     if (!needs_[node.inputs[0]]) return;
@@ -244,7 +295,8 @@ class Backward {
     if (problem.kind == EltwiseKind::kActivation) {
       const PostOp& activation = problem.epilogue[0];
       const int saved = has_gradient_of_result(activation) ? node.outputs[0] : a;
-      return give_step(node, a, {gradient, saved}, activation_gradient(activation, a));
+      if (!needs_[a]) return;
+      return give_step(node, a, {gradient, kept(saved)}, activation_gradient(activation, a));
     }
     gradient = before_epilogue(node, problem.epilogue, gradient);
     const int b = node.inputs[1];
@@ -305,7 +357,8 @@ class Backward {
 
   void differentiate(const Node& node, const PoolProblem& problem, int gradient) {
     std::vector<int> reads = {gradient};
-    if (problem.kind == PoolKind::kMax) reads.push_back(node.inputs[0]);
+    if (!needs_[node.inputs[0]]) return;
+    if (problem.kind == PoolKind::kMax) reads.push_back(kept(node.inputs[0]));
     give_step(node, node.inputs[0], std::move(reads), PoolGradientProblem{problem});
   }
 
@@ -361,14 +414,43 @@ class Backward {
   const Graph& forward_;
   const std::vector<int>& wanted_;
   Graph graph_;
+  std::vector<int> kept_;                  // per value of the forward pass; -1: not computed yet
   std::vector<bool> needs_;                // per value of the forward pass
   std::vector<std::vector<int>> partial_;  // per value of the forward pass: gradients to be added
 };
 
 }  // namespace
 
-Graph training_graph(const Graph& inference, const std::vector<int>& wanted) {
-  return Backward(inference, wanted).build();
+Graph training_graph(const Graph& inference, const std::vector<int>& wanted,
+                     const std::vector<int>& recomputed) {
+  return Backward(inference, wanted, recomputed).build();
+}
+
+std::vector<int> recomputable_values(const Graph& inference) {
+  const std::vector<std::vector<int>> readers = readers_of(inference);
+  const auto is_output = [&](int value) {
+    return std::count(inference.outputs.begin(), inference.outputs.end(), value) > 0;
+  };
+  std::vector<int> found;
+  for (const Node& node : inference.nodes) {
+    if (!is_normalization(node)) continue;
+    int result = node.outputs[0];
+    if (is_output(result)) continue;
+    const std::vector<int>& first = readers[result];
+    const bool is_activated = first.size() == 1 && applies_activation(inference.nodes[first[0]]);
+    if (is_activated) result = inference.nodes[first[0]].outputs[0];
+    const std::vector<int>& own = readers[result];
+    // The gradient of the activation reads one of its two ends.
+    const bool is_read = is_activated || std::any_of(own.begin(), own.end(), [&](int n) {
+                           return reads_input_again(inference.nodes[n]);
+                         });
+    const bool is_known = std::all_of(own.begin(), own.end(), [&](int n) {
+      const Node& reader = inference.nodes[n];
+      return reads_input_again(reader) || (reader.problem && is_sum_or_concat(*reader.problem));
+    });
+    if (is_read && is_known && !is_output(result)) found.push_back(result);
+  }
+  return found;
 }
 
 }  // namespace torchalgo

@@ -30,7 +30,15 @@ namespace torchalgo {
 /// outputs are those of `inference`, then the weights' gradients, then those of `wanted`.
 ///
 /// @param wanted  the values among the inputs of `inference` that get a gradient.
+/// @param recomputed  some of recomputable_values(). Gradients do not read them. Nodes
+/// "<node>.bwd_again" compute them again before the first gradient that needs them, so the forward
+/// pass need not keep them.
 /// @throws InternalError  if no output depends on a wanted input.
-[[nodiscard]] Graph training_graph(const Graph& inference, const std::vector<int>& wanted = {});
+[[nodiscard]] Graph training_graph(const Graph& inference, const std::vector<int>& wanted = {},
+                                   const std::vector<int>& recomputed = {});
+
+/// Returns the values that are cheap to compute again: results of batch norms, with an activation
+/// or without, that some gradient reads. Their inputs are kept in any case.
+[[nodiscard]] std::vector<int> recomputable_values(const Graph& inference);
 
 }  // namespace torchalgo

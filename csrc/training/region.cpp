@@ -50,8 +50,10 @@ std::vector<const Candidate*> chosen_candidates(const Graph& graph, const Candid
     const PlanNode& node = *found->second;
     if (node.primitive.name.empty()) continue;  // an earlier node computes it
     const auto& list = candidates.by_anchor[n];
+    // A plan from a file does not have the workspaces.
     const auto candidate = std::find_if(list.begin(), list.end(), [&](const Candidate& each) {
-      return each.primitive == node.primitive && to_string(each.problem) == node.problem;
+      return to_string(each.primitive) == to_string(node.primitive) &&
+             to_string(each.problem) == node.problem;
     });
     TORCHALGO_CHECK(candidate != list.end(), "TA2701 training: {} is no candidate of {}",
                     to_string(node.primitive), node.name);
@@ -75,9 +77,9 @@ Candidates training_candidates(const Graph& graph, const Algorithms& algorithms,
 }
 
 TrainingRegion::TrainingRegion(const Graph& forward, const std::vector<int>& wanted,
-                               const Candidates& candidates, const Plan& plan,
-                               std::vector<NodeParameters> parameters)
-    : graph_(training_graph(forward, wanted)),
+                               const std::vector<int>& recomputed, const Candidates& candidates,
+                               const Plan& plan, std::vector<NodeParameters> parameters)
+    : graph_(training_graph(forward, wanted, recomputed)),
       inputs_(static_cast<int>(forward.inputs.size())),
       forward_nodes_(static_cast<int>(forward.nodes.size())),
       forward_outputs_(static_cast<int>(forward.outputs.size())),
@@ -230,15 +232,22 @@ void TrainingRegion::find_saved() {
   }
 }
 
-std::int64_t TrainingRegion::saved_bytes() const {
-  std::int64_t bytes = 0;
+std::vector<SavedTensor> TrainingRegion::saved() const {
+  std::vector<SavedTensor> found;
   for (const int slot : saved_) {
     const Slot& saved = slots_[slot];
     if (saved.step < 0) continue;
     const Kernel& kernel = steps_[saved.step].kernel;
-    bytes +=
-        static_cast<std::int64_t>(empty_result(kernel.problem, saved.layout, at::kMeta).nbytes());
+    const auto bytes = empty_result(kernel.problem, saved.layout, at::kMeta).nbytes();
+    found.push_back(
+        {graph_.values[saved.value].name, saved.layout, static_cast<std::int64_t>(bytes)});
   }
+  return found;
+}
+
+std::int64_t TrainingRegion::saved_bytes() const {
+  std::int64_t bytes = 0;
+  for (const SavedTensor& each : saved()) bytes += each.bytes;
   return bytes;
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ir/candidates.h"
@@ -36,6 +37,13 @@ struct RunningStatistics {
   double factor = 0.1;
 };
 
+/// A tensor that the forward pass keeps for the gradients.
+struct SavedTensor {
+  std::string value;  // its name in the graph
+  Layout layout = Layout::kNchw;
+  std::int64_t bytes = 0;  // with the padding of blocked layouts
+};
+
 /// A part of a model that is trained: its forward pass and its gradients, run by the primitives of
 /// one plan. It is one node of autograd. Parameters are inputs of each run, so it sees all changes
 /// of them. Runs in several threads at once are safe.
@@ -43,11 +51,13 @@ class TrainingRegion {
  public:
   /// @param forward  the forward pass. Batch norms are pairs of nodes, kMoments and kNormalize.
   /// @param wanted  the values among forward.inputs that may need a gradient.
-  /// @param candidates, plan  of training_graph(forward, wanted).
+  /// @param recomputed  as in training_graph().
+  /// @param candidates, plan  of training_graph(forward, wanted, recomputed).
   /// @param parameters  for each node of `forward`.
   /// @throws Error  if the plan is not one of these candidates, or if a node cannot be run.
-  TrainingRegion(const Graph& forward, const std::vector<int>& wanted, const Candidates& candidates,
-                 const Plan& plan, std::vector<NodeParameters> parameters);
+  TrainingRegion(const Graph& forward, const std::vector<int>& wanted,
+                 const std::vector<int>& recomputed, const Candidates& candidates, const Plan& plan,
+                 std::vector<NodeParameters> parameters);
 
   /// Returns the outputs of the forward pass, in nchw. Autograd records the run as one node, if it
   /// is enabled and an input or a parameter requires a gradient.
@@ -56,9 +66,8 @@ class TrainingRegion {
       const std::shared_ptr<TrainingRegion>& region, std::vector<at::Tensor> inputs,
       const std::vector<at::Tensor>& parameters, const std::vector<RunningStatistics>& statistics);
 
-  /// Returns the bytes of the tensors that a run keeps for the gradients, without inputs and
-  /// outputs of the region.
-  [[nodiscard]] std::int64_t saved_bytes() const;
+  /// Returns the tensors that a run keeps for the gradients, without the inputs of the region.
+  [[nodiscard]] std::vector<SavedTensor> saved() const;
 
  private:
   friend struct RegionFunction;
@@ -85,6 +94,7 @@ class TrainingRegion {
   };
   using Tensors = std::vector<at::Tensor>;  // per slot; undefined ones do not exist (any more)
 
+  [[nodiscard]] std::int64_t saved_bytes() const;
   [[nodiscard]] int gradient_slot(int output) const;
   void end_forward();
   int slot_of(int value, Layout layout, bool is_weights = false);

@@ -293,6 +293,13 @@ def make_local_plan(
     costs: CostTable,
     **options: Unpack[PlanOptions],
 ) -> tuple[Plan, list[CostKey]]: ...
+def make_staged_plan(
+    graph: Graph,
+    candidates: Candidates,
+    transforms: Sequence[Candidate],
+    costs: CostTable,
+    **options: Unpack[PlanOptions],
+) -> tuple[Plan, list[CostKey]]: ...
 def plan_problem_text(
     graph: Graph,
     candidates: Candidates,
@@ -326,18 +333,22 @@ def packed_bytes(problem: str, primitive: Primitive) -> int: ...
 def packed_bytes_of(candidates: Candidates) -> list[list[int]]: ...  # as by_anchor
 def plain_weight_bytes(problem: str) -> int: ...  # kcrs, without the bias
 def training_graph(
-    inference: Graph, wanted: Sequence[int] = ()
-) -> Graph: ...  # wanted: inputs that get a gradient
+    inference: Graph,
+    wanted: Sequence[int] = (),  # inputs that get a gradient
+    recomputed: Sequence[int] = (),  # some of recomputable_values
+) -> Graph: ...
+def recomputable_values(inference: Graph) -> list[int]: ...
 def training_candidates(graph: Graph) -> Candidates: ...  # that a TrainingRegion can run
 
 class TrainingRegion:
     """Runs a part of a model and its gradients, see csrc/training/region.h."""
 
-    saved_bytes: int
+    saved: list[tuple[str, str, int]]  # value, layout, bytes
     def __init__(
         self,
         forward: Graph,
         wanted: Sequence[int],
+        recomputed: Sequence[int],
         candidates: Candidates,
         plan: Plan,
         parameters: Sequence[tuple[int, int]],  # weights and bias of each node; -1: none

@@ -55,6 +55,7 @@ from torchalgo._plan.pareto import Front, ParetoPoint, pareto  # noqa: E402
 from torchalgo._run.load import load, load_plan, load_plans  # noqa: E402
 from torchalgo._run.optimized import Optimized  # noqa: E402
 from torchalgo._train.module import TrainingModule  # noqa: E402
+from torchalgo._train.plan import TrainingPlan  # noqa: E402
 from torchalgo.functional import (  # noqa: E402
     conv1d,
     conv2d,
@@ -77,6 +78,7 @@ __all__ = [
     "Profile",
     "Settings",
     "TrainingModule",
+    "TrainingPlan",
     "__version__",
     "algorithms",
     "backends",

@@ -67,8 +67,13 @@ def _add_optimize(commands: Any) -> None:
     )  # fmt: skip
     add_model(command, may_have_shapes=True)
     command.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE",
-        help="the TorchScript file (.pt) to write",
+        "-o", "--output", type=Path, metavar="FILE",
+        help="the TorchScript file (.pt) to write; required without --training",
+    )  # fmt: skip
+    command.add_argument(
+        "--training", action="store_true",
+        help="plan a training step: the forward pass and the gradients; prints the plan and"
+        " writes it to --plan-out",
     )  # fmt: skip
     command.add_argument(
         "--portable", action="store_true",
@@ -213,17 +218,26 @@ def _add_others(commands: Any) -> None:
     command = _add_command(
         commands, "bench", "time the primitives of one problem on the CPU, or check one of them",
         "Prints the median time and the speed of each primitive, with weights from memory. Stops"
-        " after about 30 s.",
+        " after about 30 s. With --training, times training steps of a model: with a plan, as it"
+        " is, and in channels_last.",
         PROBLEM,
     )  # fmt: skip
-    command.add_argument("problem", help=f"the text of a problem, such as {PROBLEM}")
+    command.add_argument(
+        "target",
+        help=f"the text of a problem, such as {PROBLEM}; with --training, package.module:factory",
+    )
+    command.add_argument("--training", action="store_true", help="time training steps of a model")
+    command.add_argument(
+        "--input", action="append", default=[], type=arguments.shape, metavar="8x3x224x224",
+        help="with --training: the shape of an input; repeat it for each input",
+    )  # fmt: skip
     command.add_argument(
         "--check", metavar="PRIMITIVE",
         help="do not time: compare the results of this primitive with f64",
     )  # fmt: skip
     command.add_argument(
         "--rounds", type=arguments.positive, default=15, metavar="N",
-        help="samples of each primitive (default 15)",
+        help="samples of each primitive, or of each kind of step (default 15)",
     )  # fmt: skip
     _add_max_rel_error(command, "with --check: the largest relative L2 error")
 
@@ -336,7 +350,7 @@ def _add_tuning(command: argparse.ArgumentParser) -> None:
         "--override", action="append", default=[], type=arguments.override,
         metavar="GLOB=PRIMITIVE",
         help="fix the primitive of some layers, such as 'layer1.*=cpu.direct'; may be repeated, and"
-        " later ones win",
+        " later ones win; with --training 'layer1.*:backward_filter=aten.conv'",
     )  # fmt: skip
     command.add_argument(
         "--mode", choices=MODES, default="tune",

@@ -43,14 +43,14 @@ def commands(word: str) -> list[str]:
 def test_python_snippets_run_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    models = pytest.importorskip("torchvision").models
+    torchvision = pytest.importorskip("torchvision")
     pytest.importorskip("onnx")
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
-    model = models.resnet18(weights=None).eval()
+    model = torchvision.models.resnet18(weights=None).eval()
     randomize_batch_norms(model)
     x = torch.rand(SMALL_IMAGE)
-    names: dict[str, Any] = {"model": model, "x": x}
+    names: dict[str, Any] = {"model": model, "x": x, "torchvision": torchvision}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(model, (x,), "model.onnx", dynamo=False, input_names=["x"])

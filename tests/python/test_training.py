@@ -36,7 +36,7 @@ def test_gradients_of_a_net_with_all_kinds_of_layers(tmp_path: Path, inplace: bo
     both = trio(Mixed(inplace=inplace), images(), tmp_path)
     both.check_step(images())
     assert both.planned.planned_runs == 1 and both.planned.other_runs == 0
-    (plan,) = both.planned.plans.values()
+    (plan,) = both.planned.plan.regions
     kinds = {name.rpartition(".")[2] for name in (node.name for node in plan.nodes)}
     assert {"bwd_filter", "bwd_data", "bwd_sums", "bwd_bias"} <= kinds
 
@@ -572,3 +572,27 @@ def test_a_model_in_double_precision_runs_as_it_was_given(tmp_path: Path) -> Non
     torch.manual_seed(3)
     assert torch.allclose(found, both.exact(images().double()))
     assert both.planned.planned_runs == 0
+
+
+class OneConcat(nn.Module):
+    """Concatenations of one tensor: a plain one, and one whose copy is changed in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(8, 8, 3, padding=1)
+        self.second = nn.Conv2d(8, 8, 3, padding=1)
+        self.third = nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.second(torch.cat([self.first(x)], 1))
+        z = torch.cat([y], 1)
+        z += x
+        return self.third(y) * z
+
+
+def test_a_concatenation_of_one_tensor_cuts_no_region(tmp_path: Path) -> None:
+    both = trio(OneConcat(), images(), tmp_path)
+    both.check_step(images())
+    names = [layer.name for layer in both.planned.plan.layers]
+    assert names == ["first", "second", "third"]
+    assert both.planned.plan.left_alone == ["cat", "iadd", "mul"]

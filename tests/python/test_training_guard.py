@@ -27,9 +27,9 @@ def test_the_faster_side_runs_and_timing_changes_nothing(
 ) -> None:
     given: list[tuple[int, int]] = []
 
-    def compare(model: list[float], plan: list[float], **_: Any) -> Faster:
+    def compare(plan: list[float], model: list[float], **_: Any) -> Faster:
         given.append((len(model), len(plan)))
-        ratio = 0.9 if len(given) == 1 else 1.1  # of the model: faster at first
+        ratio = 1.1 if len(given) == 1 else 0.9  # of the plan: slower at first
         return Faster("unclear", ratio, ratio, ratio)
 
     monkeypatch.setattr(guard, "is_faster", compare)
@@ -40,7 +40,7 @@ def test_the_faster_side_runs_and_timing_changes_nothing(
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters())
-    assert slower.runs == "baseline"
+    assert slower.runs == "baseline" and "the baseline runs" in str(slower.plan)
     slower(images()).sum().backward()
     assert slower.planned_runs == 0 and slower.other_runs > 0
     assert copy.deepcopy(slower).runs == "baseline"

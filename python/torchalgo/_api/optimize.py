@@ -41,6 +41,8 @@ from torchalgo._run.optimized import Optimized
 from torchalgo._run.original import Original, Planned
 from torchalgo._train.module import TrainingModule
 from torchalgo._train.optimize import optimize_training
+from torchalgo._train.overrides import DirectionOverrides
+from torchalgo._train.plan import TrainingPlan
 
 DEFAULTS = Settings()
 
@@ -50,6 +52,8 @@ def optimize(
     model: nn.Module,
     example_inputs: Any,
     *,
+    overrides: DirectionOverrides | None = None,
+    plan: TrainingPlan | None = None,
     training: Literal[True],
     budget_s: float | None = None,
     settings: Settings = DEFAULTS,
@@ -74,8 +78,8 @@ def optimize(
     *,
     example_kwargs: Mapping[str, Any] | None = None,
     shapes: Sequence[CallShapes] | None = None,
-    overrides: Mapping[str, str] | None = None,
-    plan: Plan | Plans | None = None,
+    overrides: Mapping[str, str] | DirectionOverrides | None = None,
+    plan: Plan | Plans | TrainingPlan | None = None,
     training: bool = False,
     budget_s: float | None = None,
     objective: Objective = "latency",
@@ -110,9 +114,11 @@ def optimize(
             shapes run the nearest plan, see docs/shapes.md.
         overrides: a dict from globs of layer names to primitives. `*` also matches dots. Later
             entries override earlier ones. A name without variant allows all its variants. Layouts
-            stay free.
+            stay free. With training=True, a dict from globs to dicts from directions to primitives,
+            such as {"layer1.*": {"backward_filter": "aten.conv"}}.
         plan: a plan to apply without measuring. If it is a dict of several plans, as
-            torchalgo.load_plans returns, each is applied to the inputs of its shapes.
+            torchalgo.load_plans returns, each is applied to the inputs of its shapes. With
+            training=True, a torchalgo.TrainingPlan.
         training: True for a model in train mode, whose parameters change. The result is a
             torchalgo.TrainingModule with the same parameters, see docs/training.md. It needs a
             tensor or several as example inputs.
@@ -171,7 +177,10 @@ def _train(model: Any, inputs: Any, options: Options, *, is_plain: bool) -> Trai
             " keyword arguments and shapes: optimize(model, (x,), training=True)"
         )
     call = CallContext.start(Deadline(budget_of_call(options.budget_s)), Progress(options.progress))
-    with CostStore.of_call(options.cost_db, is_fresh=options.fresh) as store:
+    with contextlib.ExitStack() as opened:
+        store = None
+        if options.plan is None:
+            store = opened.enter_context(CostStore.of_call(options.cost_db, is_fresh=options.fresh))
         return optimize_training(model, tensors, options, store, call)
 
 

@@ -32,8 +32,8 @@ class CallContext:
             Progress(False) if progress is None else progress,
         )
 
-    def part(self, parts_left: int) -> CallContext:
-        """Returns the context of the next plan: an equal part of the time that is left."""
+    def part(self, parts_left: float) -> CallContext:
+        """Returns the context of the next plan: one of so many parts of the time that is left."""
         left_s = max(0.0, self.deadline.left_s("finish"))
         deadline = Deadline(left_s / parts_left, self.deadline.now_s)
         return dataclasses.replace(self, deadline=deadline)

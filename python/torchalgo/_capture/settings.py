@@ -62,6 +62,9 @@ class Settings:
             in the order in which a primitive reads them; the model's own weights are not counted.
             The plan is the cheapest one that keeps the limit. None: no limit. With several plans,
             the limit holds for each.
+        memory_limit_bytes: with training=True, the most bytes that the forward pass keeps for the
+            gradients. If the fastest plan keeps more, results of batch norms are computed again in
+            the backward pass. None: no limit.
         max_rel_error: the largest relative L2 error of each convolution against f64, and of the
             outputs against the given model's. f16, bf16 and tf32 round more coarsely, so they have
             bounds of their own. If the outputs of a plan exceed it, other primitives are chosen for
@@ -79,6 +82,7 @@ class Settings:
     fresh: bool = False
     workspace_limit_bytes: int = 1 << 30
     weight_limit_bytes: int | None = None
+    memory_limit_bytes: int | None = None
     max_rel_error: float = MAX_REL_ERROR
     progress: bool | Callable[[Event], None] | Progress = True
 
@@ -93,9 +97,9 @@ class Settings:
                 f"TA1001 Settings: cost_db={self.cost_db!r}, expected a path, None (the user's own"
                 " database) or False (none)"
             )
-        for name in ("workspace_limit_bytes", "weight_limit_bytes"):
+        for name in ("workspace_limit_bytes", "weight_limit_bytes", "memory_limit_bytes"):
             value = getattr(self, name)
-            may_lack = name == "weight_limit_bytes" and value is None
+            may_lack = name != "workspace_limit_bytes" and value is None
             if not may_lack and (type(value) is not int or value < 0):
                 raise Error(
                     f"TA1001 Settings: {name}={value!r}, expected a number of bytes, 0 or more"
@@ -125,8 +129,8 @@ class Settings:
 class Options(Settings):
     """All arguments of optimize beside the model and its inputs. Its docstring describes them."""
 
-    overrides: Mapping[str, str] | None = None
-    plan: Plan | Plans | None = None
+    overrides: Mapping[str, Any] | None = None
+    plan: Any = None  # Plan, Plans or, if training, TrainingPlan
     training: bool = False
     budget_s: float | None = None
     objective: Objective = "latency"
@@ -163,15 +167,15 @@ def _is_number(value: object) -> bool:
 def _check(options: Options) -> None:
     if type(options.training) is not bool:
         raise Error(f"TA1001 optimize: training={options.training!r}, expected True or False")
-    if options.training and (options.plan is not None or options.overrides):
-        raise Error(
-            "TA1003 optimize: training=True makes its own plan, got plan or overrides: leave them"
-            " out"
-        )
     if options.training and options.objective != "latency":
         raise Error(
             f"TA1003 optimize: training=True minimizes time only, got objective="
             f'{options.objective!r}: use objective="latency"'
+        )
+    if not options.training and options.memory_limit_bytes is not None:
+        raise Error(
+            f"TA1003 optimize: memory_limit_bytes={options.memory_limit_bytes} limits what training"
+            " keeps for the gradients: use training=True, or leave it out"
         )
     _check_word("optimize", "objective", options.objective, OBJECTIVES)
     if options.mode == "predict" and options.objective != "latency":
@@ -191,23 +195,28 @@ def _check(options: Options) -> None:
                 f"TA1002 optimize: plan= is applied as it is, so {field.name}={value!r} has no"
                 f" effect: leave {field.name} out, or leave plan= out to make a new plan"
             )
-    if options.plan is not None and not plans_of(options.plan):
-        raise Error(
-            "TA1004 optimize: plan holds no plan, expected a torchalgo.Plan, or several, as"
-            " torchalgo.load_plans(path) returns them"
-        )
-    for plan in plans_of(options.plan):
-        if not isinstance(plan, Plan):
-            raise Error(
-                f"TA1004 optimize: plan is {type(plan).__name__}, expected a torchalgo.Plan from"
-                " torchalgo.load_plan(path), or several from torchalgo.load_plans(path)"
-            )
+    if not options.training:
+        _check_plans(options.plan)
     seconds = options.budget_s
     if seconds is not None and (not _is_number(seconds) or not seconds > 0):
         raise Error(
             f"TA1001 optimize: budget_s={seconds!r}, expected a number of seconds above 0, None (90"
             ' s), or float("inf") (no limit)'
         )
+
+
+def _check_plans(given: Any) -> None:
+    if given is not None and not plans_of(given):
+        raise Error(
+            "TA1004 optimize: plan holds no plan, expected a torchalgo.Plan, or several, as"
+            " torchalgo.load_plans(path) returns them"
+        )
+    for plan in plans_of(given):
+        if not isinstance(plan, Plan):
+            raise Error(
+                f"TA1004 optimize: plan is {type(plan).__name__}, expected a torchalgo.Plan from"
+                " torchalgo.load_plan(path), or several from torchalgo.load_plans(path)"
+            )
 
 
 def options_of_each(options: Options, input_sets: Sequence[tuple[Any, ...]]) -> list[Options]:

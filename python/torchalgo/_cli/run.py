@@ -23,7 +23,7 @@ from torchalgo._base.timings import timings_text
 from torchalgo._C import Error, matches_name
 from torchalgo._capture.example_calls import random_inputs
 from torchalgo._capture.settings import Settings
-from torchalgo._cli import demo, tune
+from torchalgo._cli import demo, train, tune
 from torchalgo._cli.doctor import examine, report
 from torchalgo._cli.tuning_flags import on_device, tuning_arguments
 from torchalgo._ir.choices import near
@@ -60,6 +60,10 @@ def _print_json(value: Any) -> None:
 
 
 def _optimize(args: argparse.Namespace) -> int:
+    if args.training:
+        return train.optimize_command(args)
+    if args.output is None:
+        raise Error("TA7201 optimize: the file to write is missing: add -o net.pt")
     model = on_device(args, _loaded(args))
     optimized = optimize(
         model,
@@ -176,7 +180,9 @@ def _explain(args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    problem = _C.parse_problem(args.problem)
+    if args.training:
+        return train.bench_command(args)
+    problem = _C.parse_problem(args.target)
     offered, _, refusals = _C.offers_of(problem)
     primitives = [p for p in offered if not _C.is_view(p.name)]  # views do no work
     if args.check is not None:

@@ -43,11 +43,22 @@ def forced_primitives(
                 " primitive name}, such as {'layer1.*.conv2': 'cpu.winograd_f4x4_3x3'}"
             )
         for index in _matches(nodes, pattern):
-            names = {c.primitive.name for c in by_anchor[index]}
-            if not any(matches_name(name, primitive) for name in names):
-                _refuse(nodes[index], names, refusals[index], pattern, primitive)
+            check_offered(nodes[index], by_anchor[index], refusals[index], pattern, primitive)
             forced[index] = primitive
     return forced
+
+
+def check_offered(
+    node: _C.Node,
+    candidates: Sequence[_C.Candidate],
+    refusals: Sequence[_C.Refusal],
+    pattern: str,
+    primitive: str,
+) -> None:
+    """Raises torchalgo.Error if no candidate of the node is the primitive that `pattern` names."""
+    names = {c.primitive.name for c in candidates}
+    if not any(matches_name(name, primitive) for name in names):
+        _refuse(node, names, refusals, pattern, primitive)
 
 
 def _matches(nodes: list[_C.Node], pattern: str) -> list[int]:
@@ -82,7 +93,7 @@ def some(names: Sequence[str], most_characters: int = 120) -> str:
 
 
 def _refuse(
-    node: _C.Node, offered: set[str], refusals: list[_C.Refusal], pattern: str, primitive: str
+    node: _C.Node, offered: set[str], refusals: Sequence[_C.Refusal], pattern: str, primitive: str
 ) -> NoReturn:
     related = sorted(
         {

@@ -37,7 +37,7 @@ class Describer:
     graph: _C.Graph
     inputs: tuple[Any, ...]
     notes: list[str]
-    dims: Dims
+    dims: Dims | None
     tuning: Tuning
     objective: Latency
 

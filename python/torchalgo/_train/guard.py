@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import copy
+import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,35 +15,72 @@ from torch.utils._pytree import tree_leaves
 
 from torchalgo._base.stats import is_faster
 from torchalgo._base.time_budget import Deadline
+from torchalgo._ir.plan import GuardVerdict
 from torchalgo._train.module import TrainingModule
 from torchalgo._train.trace import has_hooks
 
 ROUNDS = 6  # the fewest with which a clean sweep is significant
+PLAN, AS_GIVEN = "plan", "the model as it was given"
+
+Side = tuple[torch.nn.Module, Callable[..., Any]]  # the owner of the parameters, and what runs
 
 
-def is_slower(planned: TrainingModule, inputs: Sequence[Tensor], deadline: Deadline) -> bool:
-    """Returns whether steps of the plan take longer than those of the model.
+def compare_steps(
+    planned: TrainingModule, inputs: Sequence[Tensor], deadline: Deadline
+) -> GuardVerdict | None:
+    """Times steps of the plan and of the model as it was given, in turns.
 
-    A copy runs, so parameters, gradients and statistics stay as they are. A model with hooks is not
-    timed, since a copy would call them. Rounds end with the time budget, but at least one runs.
+    The plan loses if its median is worse, significant or not. A copy runs, so parameters, gradients
+    and statistics stay as they are. Rounds end with the time budget, but at least one runs. Returns
+    None for a model with hooks, since a copy would call them.
     """
     if any(has_hooks(module) for module in planned.modules()):
-        return False
+        return None
+    copied = copy.deepcopy(planned)
+    # The model as it was given has the same modules, so both are in the same state.
+    sides: dict[str, Side] = {
+        PLAN: (copied, copied.forward),
+        AS_GIVEN: (copied, copied.given.forward),
+    }
+    times = time_steps(sides, inputs, ROUNDS, lambda: deadline.left_s("finish") <= 0)
+    result = is_faster(times[PLAN], times[AS_GIVEN])
+    return GuardVerdict(
+        verdict=result.verdict,
+        runs="baseline" if result.ratio > 1 else "plan",
+        baseline=AS_GIVEN,
+        plan_us=statistics.median(times[PLAN]) / 1000,
+        baseline_us=statistics.median(times[AS_GIVEN]) / 1000,
+        ratio=result.ratio,
+        low=result.low,
+        high=result.high,
+        rounds=len(times[PLAN]),
+        reason="",
+    )
+
+
+def time_steps(
+    sides: Mapping[str, Side],
+    inputs: Sequence[Tensor],
+    rounds: int,
+    is_over: Callable[[], bool] = lambda: False,
+) -> dict[str, list[float]]:
+    """Returns the times in ns of training steps. In each round, each side makes one step.
+
+    At least one round runs. No further one begins if `is_over`. Random numbers that the steps draw
+    leave the state of PyTorch's generator as it was.
+    """
+    times: dict[str, list[float]] = {name: [] for name in sides}
     with torch.random.fork_rng(devices=[]):
-        copied = copy.deepcopy(planned)
-        # The model as it was given has the same modules, so both are in the same state.
-        sides = {"plan": copied.forward, "model": copied.given.forward}
-        times: dict[str, list[float]] = {name: [] for name in sides}
-        for run in sides.values():
-            _step(copied, run, inputs)
-        for number in range(ROUNDS):
-            if number and deadline.left_s("finish") <= 0:
+        for model, run in sides.values():
+            _step(model, run, inputs)
+        for number in range(rounds):
+            if number and is_over():
                 break
-            for name, run in sides.items():
-                begin = time.perf_counter()
-                _step(copied, run, inputs)
-                times[name].append(time.perf_counter() - begin)
-    return is_faster(times["model"], times["plan"]).ratio < 1
+            for name, (model, run) in sides.items():
+                begin = time.perf_counter_ns()
+                _step(model, run, inputs)
+                times[name].append(float(time.perf_counter_ns() - begin))
+    return times
 
 
 def _step(model: torch.nn.Module, run: Callable[..., Any], inputs: Sequence[Tensor]) -> None:

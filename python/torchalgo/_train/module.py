@@ -11,6 +11,8 @@ from typing import Any, Literal
 from torch import Tensor, fx, nn
 
 from torchalgo import _C
+from torchalgo._ir.plan import GuardVerdict
+from torchalgo._train.plan import TrainingPlan
 from torchalgo._train.region import PlannedRegion, is_transformed
 from torchalgo._train.trace import Traced, has_hooks
 
@@ -40,16 +42,16 @@ class TrainingModule(nn.Module):
     _others: int  # runs of regions in calls that ran the whole model as it was given
     _links: list[Link]
     _modes: list[tuple[bool, bool]]
-    plans: dict[str, _C.Plan]  # of the regions
+    plan: TrainingPlan
     runs: Literal["plan", "baseline"]  # "baseline": the model as it was given, which was faster
 
     def __init__(
         self, model: nn.Module, traced: Traced, regions: dict[str, PlannedRegion],
-        plans: dict[str, _C.Plan], inputs: int,
+        plan: TrainingPlan, inputs: int,
     ) -> None:  # fmt: skip
         super().__init__()
         self.__dict__.update(
-            _original=model, _traced=traced, _whole=traced.whole, _regions=regions, plans=plans,
+            _original=model, _traced=traced, _whole=traced.whole, _regions=regions, plan=plan,
             _inputs=inputs, _others=0, _links=_links(model, traced), _modes=_modes(model, traced),
             runs="plan",
         )  # fmt: skip
@@ -65,7 +67,7 @@ class TrainingModule(nn.Module):
         entered = copy.deepcopy(self._traced.entered, memo)
         regions = {name: getattr(whole, name) for name in self._regions}
         traced = dataclasses.replace(self._traced, whole=whole, regions={}, entered=entered)
-        copied = TrainingModule(model, traced, regions, dict(self.plans), self._inputs)
+        copied = TrainingModule(model, traced, regions, self.plan, self._inputs)
         copied.__dict__.update(_modes=self._modes, runs=self.runs)
         return copied
 
@@ -106,9 +108,10 @@ class TrainingModule(nn.Module):
         """The model as it was given."""
         return self._original
 
-    def run_as_given(self) -> None:
-        """Runs the model as it was given from now on. `runs` is "baseline" then."""
-        self.__dict__["runs"] = "baseline"
+    def guard_with(self, verdict: GuardVerdict | None) -> None:
+        """Notes the verdict in `plan`. From now on, the faster one of both runs, see `runs`."""
+        runs = "baseline" if verdict is not None and verdict.runs == "baseline" else "plan"
+        self.__dict__.update(plan=dataclasses.replace(self.plan, guard=verdict), runs=runs)
 
     @property
     def planned_runs(self) -> int:

@@ -28,6 +28,7 @@ _PRODUCTS: frozenset[Any] = frozenset((operator.mul, torch.mul, "mul"))  # they 
 _RELUS: frozenset[Any] = frozenset(
     (functional.relu, torch.relu, torch.relu_, functional.relu_, "relu", "relu_")
 )
+_CONCATS: frozenset[Any] = frozenset((torch.cat, torch.concat))
 _AUGMENTED = frozenset(  # operators such as y += x
     ("iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imod", "imul", "imatmul", "ior", "ipow",
      "irshift", "isub", "itruediv", "ixor")
@@ -125,11 +126,7 @@ def known_op(node: fx.Node, modules: dict[str, nn.Module]) -> Op | None:
     if node.target in _ADDITIONS and is_plain and _images(node.args):
         first, second = (_shape(each) for each in node.args)
         return Op("add", None) if first == second else None
-    if (
-        node.target in (torch.cat, torch.concat)
-        and node.args
-        and isinstance(node.args[0], list | tuple)
-    ):
+    if node.target in _CONCATS and node.args and isinstance(node.args[0], list | tuple):
         dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
         if dim == 1 and len(node.args[0]) > 1 and _images(node.args[0]):
             return Op("concat", None)
@@ -177,6 +174,7 @@ class Traced:
     whole: fx.GraphModule
     regions: dict[str, fx.GraphModule]  # parts of known operations, by their names in `whole`
     entered: list[nn.Module]  # whose forward is a part of the trace
+    left_alone: list[str]  # the operations outside of the regions, by layer or by function
 
 
 def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
@@ -211,17 +209,32 @@ def _leave_out_other_inputs(whole: fx.GraphModule, count: int) -> None:
 
 
 def _leave_out_identities(whole: fx.GraphModule) -> list[nn.Module]:
-    """Removes calls of nn.Identity, which would cut regions. Returns these modules."""
+    """Removes calls of nn.Identity, and concatenations of one tensor, which would cut regions.
+
+    Returns the modules.
+    """
     modules = dict(whole.named_modules())
     found: list[nn.Module] = []
     for node in list(whole.graph.nodes):
         module = modules[str(node.target)] if node.op == "call_module" else None
         if type(module) is nn.Identity and not has_hooks(module) and len(node.args) == 1:
-            node.replace_all_uses_with(node.args[0])
-            whole.graph.erase_node(node)
+            same = node.args[0]
             found.append(module)
+        elif node.target in _CONCATS and _is_list_of_one(node.args[:1]):
+            (same,) = node.args[0]
+            # The copy and its source are equal unless one of both is changed.
+            if any(_may_write(user, modules) for user in (*node.users, *same.users)):
+                continue
+        else:
+            continue
+        node.replace_all_uses_with(same)
+        whole.graph.erase_node(node)
     whole.recompile()
     return found
+
+
+def _is_list_of_one(args: tuple[Any, ...]) -> bool:
+    return len(args) == 1 and isinstance(args[0], list | tuple) and len(args[0]) == 1
 
 
 def _propagate(whole: fx.GraphModule, inputs: Sequence[Tensor]) -> None:
@@ -345,7 +358,14 @@ def _split(whole: fx.GraphModule, entered: list[nn.Module]) -> Traced:
         name: part for name, part in sorted(regions.items(), key=lambda each: int(each[0][7:]))
         if any(type(m) is nn.Conv2d for m in part.modules())
     }  # fmt: skip
-    return Traced(split, convolutions, entered)
+    planned = {int(name.removeprefix("submod_")) for name in convolutions}
+    left = [_name_of(n) for n in nodes if numbers[n] not in planned]
+    return Traced(split, convolutions, entered, left)
+
+
+def _name_of(node: fx.Node) -> str:
+    """Returns the name of a layer in the model, or of a function."""
+    return str(node.meta.get("layer", getattr(node.target, "__name__", node.target)))
 
 
 def _sort_and_rename(

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The plan of a model that is trained: its text, its file, overrides, and the limit of memory."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+import torchalgo
+from support.command import run
+from support.training_models import Chain, Mixed, Trio, images, options, trio
+
+Plan = torchalgo.TrainingPlan
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> torchalgo.TrainingModule:
+    settings = torchalgo.Settings(cost_db=False, progress=False)
+    return torchalgo.optimize(
+        Mixed().train(), (images(),), training=True, budget_s=10.0, settings=settings
+    )
+
+
+def limited(limit: int | None, tmp_path: Path) -> dict[str, Any]:
+    given = options(tmp_path)
+    return {**given, "settings": dataclasses.replace(given["settings"], memory_limit_bytes=limit)}
+
+
+# ---- what is shown -------------------------------------------------------------------------------
+
+
+def test_the_plan_has_the_primitives_of_all_directions(planned: torchalgo.TrainingModule) -> None:
+    layers = {layer.name: layer for layer in planned.plan.layers}
+    assert list(layers) == ["stem.0", "block.conv1", "block.conv2", "left", "right"]
+    directions = ["forward", "backward_data", "backward_filter"]
+    assert list(layers["stem.0"].directions) == ["forward", "backward_filter"]  # the first layer
+    assert list(layers["left"].directions) == directions
+    for word, spelling in zip(directions, ("fwd", "bwd_data", "bwd_filter"), strict=True):
+        node = layers["left"].directions[word]
+        assert node.problem.startswith(f"{spelling}_f32_") and node.primitive
+    assert layers["left"].predicted_us == pytest.approx(
+        sum(node.predicted_us for node in layers["left"].directions.values())
+    )
+
+
+def test_the_text_tells_times_proof_memory_and_what_pytorch_runs(
+    planned: torchalgo.TrainingModule,
+) -> None:
+    text = str(planned.plan)
+    assert re.search(r"^block.conv2 +forward +\S+ ", text, re.MULTILINE)
+    assert re.search(r"^ +backward filter +\S+ ", text, re.MULTILINE)
+    assert "5 convolutions and" in text and "in 1 region\n" in text
+    assert "proven: no plan has a smaller sum of the measured costs" in text
+    assert "left to PyTorch: flatten, dropout, fc" in text
+    saved = re.search(r"kept for the gradients: (\d+)", text)
+    assert saved is not None and int(saved[1]) > 0
+    assert sum(tensor.bytes for tensor in planned.plan.saved) > 10_000
+    assert "timed: a step of" in text and text.endswith("runs")
+    assert max(map(len, text.splitlines()[:8])) <= 120
+
+
+def test_the_text_tells_what_planning_the_directions_together_gains(
+    planned: torchalgo.TrainingModule,
+) -> None:
+    (region,) = planned.plan.regions
+    staged = {"staged": 1.025 * region.cost_us}
+    plan = Plan([dataclasses.replace(region, comparisons=staged)])
+    assert "so planning them together gains 2.5%" in str(plan)
+    if region.comparisons:  # there was time to measure all that the staged plan needs
+        assert region.comparisons["staged"] >= region.cost_us
+        assert "one direction after the other: " in str(planned.plan)
+
+
+def test_the_parts_add_up_to_the_predicted_time(planned: torchalgo.TrainingModule) -> None:
+    (region,) = planned.plan.regions
+    parts = [node.predicted_us for node in region.nodes]
+    parts += [change.predicted_us for change in region.transforms]
+    assert planned.plan.predicted_us == pytest.approx(sum(parts), rel=1e-3)
+
+
+def test_the_checker_proves_the_plan_again(planned: torchalgo.TrainingModule) -> None:
+    (region,) = planned.plan.regions
+    proven = region.with_proof()
+    checked = torchalgo.check_plan(proven)
+    assert checked.is_optimal and checked.cost_ticks == region.cost_ticks
+    cheaper = dataclasses.replace(proven, cost_ticks=proven.cost_ticks - 1)
+    with pytest.raises(torchalgo.Error):
+        torchalgo.check_plan(cheaper)
+
+
+# ---- the file ------------------------------------------------------------------------------------
+
+
+def test_a_saved_plan_runs_again_without_measuring(
+    planned: torchalgo.TrainingModule, tmp_path: Path
+) -> None:
+    planned.plan.save(tmp_path / "plan.json")
+    loaded = Plan.load(tmp_path / "plan.json")
+    assert [p.nodes for p in loaded.regions] == [p.nodes for p in planned.plan.regions]
+    both = trio(Mixed(), images(), tmp_path / "none", plan=loaded, budget_s=None)
+    assert not (tmp_path / "none").exists()  # no cost was stored
+    both.check_step(images())
+    assert both.planned.planned_runs == 1
+    assert [p.nodes for p in both.planned.plan.regions] == [p.nodes for p in loaded.regions]
+
+
+def test_plans_of_others_are_refused(planned: torchalgo.TrainingModule, tmp_path: Path) -> None:
+    given = options(tmp_path, budget_s=None)
+    with pytest.raises(torchalgo.Error, match=r"TA2201 .* region that begins with 0"):
+        torchalgo.optimize(Chain(), (images(),), plan=planned.plan, **given)
+    with pytest.raises(torchalgo.Error, match="TA2201"):  # another batch size
+        torchalgo.optimize(Mixed(), (images(3, 8, 16, 16),), plan=planned.plan, **given)
+    with pytest.raises(
+        torchalgo.Error, match=r"TA1004 .* plan is Plan, expected a torchalgo.Train"
+    ):
+        torchalgo.optimize(Mixed(), (images(),), plan=planned.plan.regions[0], **given)
+    with pytest.raises(torchalgo.Error, match=r"TA1002 .*budget_s=3.0 has no effect"):
+        torchalgo.optimize(
+            Mixed(), (images(),), plan=planned.plan, **options(tmp_path, budget_s=3.0)
+        )
+    with pytest.raises(torchalgo.Error, match="TA1004"):
+        model: Any = Mixed().eval()
+        torchalgo.optimize(model, images(), plan=planned.plan)  # type: ignore[call-overload]
+
+
+# ---- overrides -----------------------------------------------------------------------------------
+
+
+def chosen(both: Trio, layer: str) -> dict[str, str]:
+    (found,) = [each for each in both.planned.plan.layers if each.name == layer]
+    return {word: node.primitive for word, node in found.directions.items()}
+
+
+def test_overrides_fix_the_primitive_of_one_direction(tmp_path: Path) -> None:
+    overrides = {
+        "block.*": {"backward_filter": "aten.conv", "forward": "cpu.direct"},
+        "block.conv2": {"forward": "aten.conv", "backward_data": "aten.conv"},
+        "stem.0": {"backward_data": "aten.conv"},  # the step needs none
+    }
+    both = trio(Mixed(), images(), tmp_path, overrides=overrides)
+    both.check_step(images())
+    assert both.planned.planned_runs == 1
+    assert chosen(both, "block.conv1")["forward"].startswith("cpu.direct")
+    assert chosen(both, "block.conv1")["backward_filter"].startswith("aten.conv")
+    assert all(name.startswith("aten.conv") for name in chosen(both, "block.conv2").values())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        ({"left": "aten.conv"}, r"TA4201 .*'left': got 'aten.conv', expected \{glob"),
+        ({"left": {"backwards": "aten.conv"}}, "TA4201 .*the directions are forward, backward_d"),
+        ({"left": {}}, "TA4201"),
+        (["left"], "TA4201 overrides: got list"),
+        ({"lefd": {"forward": "aten.conv"}}, "TA4202 .*'lefd' matches no layer.*left"),
+        ({"left": {"forward": "cpu.winograd_f4x4_3x3"}}, "TA4203 .*left.* refuses"),
+        ({"left": {"backward_data": "cpu.nothing"}}, "TA4004"),
+    ],
+)
+def test_wrong_overrides_say_what_is_expected(overrides: Any, text: str, tmp_path: Path) -> None:
+    with pytest.raises(torchalgo.Error, match=text):
+        torchalgo.optimize(Mixed(), (images(),), overrides=overrides, **options(tmp_path))
+
+
+# ---- the limit of memory -------------------------------------------------------------------------
+
+
+def kept(both: Trio) -> int:
+    return sum(tensor.bytes for tensor in both.planned.plan.saved)
+
+
+def test_a_limit_of_memory_recomputes_results_and_changes_no_gradient(tmp_path: Path) -> None:
+    free = trio(Mixed(), images(), tmp_path)
+    limit = int(0.8 * kept(free))
+    both = trio(Mixed(), images(), tmp_path, **limited(limit, tmp_path))
+    assert kept(both) <= limit < kept(free)
+    (region,) = both.planned.plan.regions
+    assert any(node.name.endswith(".bwd_again") for node in region.nodes)
+    both.check_step(images())
+    both.check_step(images(seed=5))
+    assert both.planned.planned_runs == 2
+    again = trio(Mixed(), images(), tmp_path, plan=both.planned.plan, budget_s=None)
+    again.check_step(images())
+    assert kept(again) == kept(both)
+
+
+def test_a_limit_that_no_plan_keeps_is_an_error_with_the_least(tmp_path: Path) -> None:
+    with pytest.raises(torchalgo.Error, match=r"TA2301 .* keep at least (\d+) bytes") as problem:
+        torchalgo.optimize(Mixed(), (images(),), **limited(1000, tmp_path))
+    least = re.search(r"at least (\d+)", str(problem.value))
+    assert least is not None
+    both = trio(Mixed(), images(), tmp_path, **limited(int(least[1]), tmp_path))
+    assert kept(both) <= int(least[1])
+    with pytest.raises(torchalgo.Error, match=r"TA1001 .*memory_limit_bytes=-1"):
+        torchalgo.Settings(memory_limit_bytes=-1)
+    with pytest.raises(torchalgo.Error, match=r"TA1003 .*memory_limit_bytes=5 .*training=True"):
+        settings = torchalgo.Settings(memory_limit_bytes=5)
+        torchalgo.optimize(nn.Conv2d(8, 8, 3).eval(), images(), settings=settings)
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def test_the_command_plans_writes_applies_and_times(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    net, file = "support.training_models:Chain", tmp_path / "chain.train.json"
+    own = ("--input", "2x8x16x16", "--training", "--cost-db", tmp_path / "costs.sqlite3")
+    text = run(
+        capsys, "optimize", net, *own, "--plan-out", file, "--quiet", "--run-untimed",
+        "--override", "0:backward_filter=aten.conv",
+    )  # fmt: skip
+    assert "aten.conv" in text and "1 convolutions and" in text
+    record = json.loads(run(capsys, "optimize", net, *own, "--plan", file, "--quiet", "--json"))
+    assert record["runs"] in ("plan", "baseline") and len(record["regions"]) == 1
+    assert "layer" in run(capsys, "explain", file)
+    rows = json.loads(run(capsys, "bench", net, *own[:3], "--rounds", "3", "--json"))
+    assert [row["name"] for row in rows] == ["as it is", "channels_last", "plan"]
+    assert rows[-1]["ratio"] == 1.0 and all(row["median_ms"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (("optimize", "-o", "net.pt"), "TA7201 optimize: --training has no -o"),
+        (("optimize", "--override", "0=aten.conv"), "GLOB:DIRECTION=PRIMITIVE"),
+        (("bench", "--check", "cpu.direct"), "TA7201 bench: --training times steps"),
+    ],
+)
+def test_wrong_commands_say_what_to_write(
+    capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], text: str
+) -> None:
+    command, *flags = argv
+    own = ("support.training_models:Chain", "--input", "2x8x16x16", "--training")
+    assert text in run(capsys, command, *own, *flags, code=1)
+
+
+def test_a_file_to_write_is_needed_without_training(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(capsys, "optimize", "support.nets:net_factory", "--input", "1x3x40x40", code=1)
+    assert "TA7201 optimize: the file to write is missing" in text
+
+
+def test_a_copy_of_a_planned_model_has_its_plan(planned: torchalgo.TrainingModule) -> None:
+    copied = copy.deepcopy(planned)
+    assert copied.plan is planned.plan
+    copied(images()).sum().backward()
+    assert copied.planned_runs == (1 if planned.runs == "plan" else 0)
+    assert all(p.grad is None for p in planned.parameters())
