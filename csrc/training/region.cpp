@@ -3,6 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -30,6 +31,10 @@ Kernel prepared(const Problem& problem, const Primitive& primitive) {
   TORCHALGO_CHECK(algorithm != nullptr, "TA2701 training: no algorithm has the name '{}'",
                   primitive.name);
   return algorithm->prepare(problem, primitive, cpu_device());
+}
+
+std::string label_of(const Primitive& primitive, const std::string& what) {
+  return fmt::format("{} {}", to_string(primitive), what);
 }
 
 at::Tensor strided_nchw(const at::Tensor& tensor) {
@@ -154,7 +159,13 @@ int TrainingRegion::available(int value, Layout layout) {
       if (from < 0) continue;
       const int dst = slot_of(value, wanted);
       slots_[dst].step = static_cast<int>(steps_.size());
-      steps_.push_back({prepared(problem, transform.primitive), {from}, -1, dst, {}, -1});
+      steps_.push_back({prepared(problem, transform.primitive),
+                        {from},
+                        -1,
+                        dst,
+                        {},
+                        -1,
+                        label_of(transform.primitive, transform.value)});
       return dst;
     }
     return -1;
@@ -170,6 +181,7 @@ void TrainingRegion::add_node(const Candidate& candidate, const NodeParameters& 
   step.kernel = prepared(candidate.problem, candidate.primitive);
   step.parameters = parameters;
   step.node = candidate.covers.front();
+  step.label = label_of(candidate.primitive, graph_.nodes[step.node].name);
   const bool has_residual = has(epilogue_of(candidate.problem), PostOp::kAdd);
   const std::size_t count = candidate.inputs.size() - (has_residual ? 1 : 0);
   for (std::size_t i = 0; i < count; ++i) {
@@ -253,6 +265,7 @@ std::int64_t TrainingRegion::saved_bytes() const {
 
 void TrainingRegion::run_step(const Step& step, Tensors& tensors,
                               std::span<const at::Tensor> parameters) const {
+  RECORD_FUNCTION(step.label, std::vector<c10::IValue>());
   std::vector<at::Tensor> src;
   src.reserve(step.src.size());
   for (const int slot : step.src) src.push_back(tensors[slot]);

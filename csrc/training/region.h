@@ -85,7 +85,8 @@ class TrainingRegion {
     int residual = -1;
     int dst = -1;
     NodeParameters parameters;
-    int node = -1;  // of the graph; -1: a change of layout
+    int node = -1;      // of the graph; -1: a change of layout
+    std::string label;  // for profilers: primitive and node, or value
   };
   /// A gradient that the steps compute: its slot, the place of its tensor among inputs and
   /// parameters, and the part of [parts, c, 1, 1] that it is; -1: all.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 import torchalgo
@@ -83,6 +84,23 @@ def test_the_parts_add_up_to_the_predicted_time(planned: torchalgo.TrainingModul
     parts = [node.predicted_us for node in region.nodes]
     parts += [change.predicted_us for change in region.transforms]
     assert planned.plan.predicted_us == pytest.approx(sum(parts), rel=1e-3)
+
+
+def test_profilers_see_the_primitives_and_layers(
+    planned: torchalgo.TrainingModule, tmp_path: Path
+) -> None:
+    model = Mixed()
+    own = torchalgo.optimize(
+        model, (images(),), plan=planned.plan, **options(tmp_path, budget_s=None)
+    )
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=cpu, acc_events=True) as seen:
+        own(images()).sum().backward()
+    names = {event.key for event in seen.key_averages()}
+    for layer in planned.plan.layers:
+        for word, node in layer.directions.items():
+            spelled = f"{node.primitive} {node.src}->{node.dst} {node.name}"
+            assert spelled in names, word
 
 
 def test_the_checker_proves_the_plan_again(planned: torchalgo.TrainingModule) -> None:
