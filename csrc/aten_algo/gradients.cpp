@@ -32,8 +32,9 @@ at::Tensor compute(const PoolGradientProblem& problem, std::span<const at::Tenso
   return pool_gradient(problem.pool, src);
 }
 
-at::Tensor compute(const ChannelSumsProblem&, std::span<const at::Tensor> src, const KernelArgs&) {
-  return src[0].sum({0, 2, 3}, /*keepdim=*/true);
+at::Tensor compute(const ChannelSumsProblem& problem, std::span<const at::Tensor> src,
+                   const KernelArgs&) {
+  return torchalgo::channel_sums(problem, src);
 }
 
 template <class P>

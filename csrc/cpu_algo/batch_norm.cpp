@@ -63,22 +63,23 @@ void find_moments(const Kernels& kernels, const BatchShape& shape, const KernelA
                   padded_channels(shape), partial_count(shape) * padded_channels(shape));
 }
 
-// Adds up diff_dst alone if it is the only input.
-void find_gradient_sums(const Kernels& kernels, const BatchShape& shape, double epsilon,
-                        const KernelArgs& args) {
-  kernels::GradientSums call = {};
-  call.shape = shape;
+// Runs `sums`, which has all but the tensors.
+void find_sums(const Kernels& kernels, const kernels::GradientSums& sums, const KernelArgs& args) {
+  const BatchShape& shape = sums.shape;
+  kernels::GradientSums call = sums;
   call.diff = floats(args.src[0]);
-  if (args.src.size() > 1) {
-    call.x = floats(args.src[1]);
-    call.moments = floats(args.src[2]);
-  }
+  if (call.kind != kernels::SumKind::kPlain) call.x = floats(args.src[1]);
+  if (call.kind == kernels::SumKind::kBatchNorm) call.moments = floats(args.src[2]);
   call.partial = static_cast<float*>(args.workspace);
   call.dst = args.dst.mutable_data_ptr<float>();
-  call.epsilon = epsilon;
   run_in_parallel(kernels.add_up, call, partial_count(shape) * strips_of(shape), floats_of(shape));
-  run_in_parallel(kernels.combine_gradients, call, padded_channels(shape),
+  run_in_parallel(kernels.combine_gradients, call, call.sets * padded_channels(shape),
                   partial_count(shape) * padded_channels(shape));
+}
+
+std::int64_t bytes_of_partial_sums(const BatchShape& shape, kernels::SumKind kind) {
+  return partial_count(shape) * kernels::sums_per_channel(kind) * padded_channels(shape) *
+         std::int64_t{sizeof(float)};
 }
 
 // Writes the factors of kNormalize or kGradient, [4, padded channels], see kernels::Normalize.
@@ -133,7 +134,7 @@ std::int64_t workspace_bytes(const BatchNormProblem& norm, const BatchShape& sha
     case BatchNormStep::kMoments:
       return partial_count(shape) * shape.channels * std::int64_t{sizeof(kernels::Moments)};
     case BatchNormStep::kGradientSums:
-      return partial_count(shape) * 2 * padded_channels(shape) * std::int64_t{sizeof(float)};
+      return bytes_of_partial_sums(shape, kernels::SumKind::kBatchNorm);
     case BatchNormStep::kNormalize:
     case BatchNormStep::kGradient:
       return 4 * padded_channels(shape) * std::int64_t{sizeof(float)};
@@ -174,6 +175,8 @@ Kernel prepare_batch_norm(const Kernels& kernels, const Problem& problem,
   const BatchShape shape = shape_of(norm, primitive.src);
   const auto activation = clamp_of_epilogue(norm.epilogue);
   TORCHALGO_ASSERT(activation.has_value());
+  kernels::GradientSums sums = {.shape = shape, .kind = kernels::SumKind::kBatchNorm, .sets = 1};
+  sums.epsilon = norm.epsilon;
   Kernel kernel = {.problem = problem, .primitive = primitive};
   kernel.run = [=](const KernelArgs& args) {
     switch (norm.step) {
@@ -181,7 +184,7 @@ Kernel prepare_batch_norm(const Kernels& kernels, const Problem& problem,
         find_moments(kernels, shape, args);
         break;
       case BatchNormStep::kGradientSums:
-        find_gradient_sums(kernels, shape, norm.epsilon, args);
+        find_sums(kernels, sums, args);
         break;
       case BatchNormStep::kNormalize:
       case BatchNormStep::kGradient:
@@ -197,24 +200,29 @@ Kernel prepare_batch_norm(const Kernels& kernels, const Problem& problem,
   return kernel;
 }
 
+kernels::GradientSums plan_channel_sums(const ChannelSumsProblem& problem, Layout layout) {
+  return {.shape = shape_of(problem.n, problem.c, problem.h * problem.w, layout),
+          .kind = problem.has_product ? kernels::SumKind::kProducts : kernels::SumKind::kPlain,
+          .sets = problem.per_image ? problem.n : 1};
+}
+
 Offer offer_channel_sums(const Problem& problem, const Device&) {
-  const auto* sums = std::get_if<ChannelSumsProblem>(&problem);
-  if (sums == nullptr) return {{}, "needs sums of channels"};
-  Offer offer = offer_f32("cpu.channel_sums", sums->dtype, kLayouts);
+  const auto* channels = std::get_if<ChannelSumsProblem>(&problem);
+  if (channels == nullptr) return {{}, "needs sums of channels"};
+  Offer offer = offer_f32("cpu.channel_sums", channels->dtype, kLayouts);
   for (Primitive& primitive : offer.primitives) {
-    const BatchShape shape = shape_of(sums->n, sums->c, sums->h * sums->w, primitive.src);
-    primitive.workspace_bytes =
-        partial_count(shape) * padded_channels(shape) * std::int64_t{sizeof(float)};
+    const kernels::GradientSums sums = plan_channel_sums(*channels, primitive.src);
+    primitive.workspace_bytes = bytes_of_partial_sums(sums.shape, sums.kind);
   }
   return offer;
 }
 
 Kernel prepare_channel_sums(const Kernels& kernels, const Problem& problem,
                             const Primitive& primitive) {
-  const auto& sums = std::get<ChannelSumsProblem>(problem);
-  const BatchShape shape = shape_of(sums.n, sums.c, sums.h * sums.w, primitive.src);
+  const kernels::GradientSums sums =
+      plan_channel_sums(std::get<ChannelSumsProblem>(problem), primitive.src);
   return {.problem = problem, .primitive = primitive, .run = [=](const KernelArgs& args) {
-            find_gradient_sums(kernels, shape, 0, args);
+            find_sums(kernels, sums, args);
             return args.dst;
           }};
 }

@@ -115,9 +115,6 @@ Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels
 Offer offer_gradient(const Problem& problem, const Device&) {
   const auto* gradient = std::get_if<ActivationGradientProblem>(&problem);
   if (gradient == nullptr) return {{}, "needs the gradient of an activation"};
-  if (!kernels::is_clamp(*only_activation({gradient->activation}))) {
-    return {{}, "needs the gradient of a ReLU or of a clamp"};
-  }
   return offer_f32("cpu.bwd_activation", gradient->dtype,
                    {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
 }
@@ -152,7 +149,7 @@ Algorithms eltwise(const std::string& isa) {
           make_row("cpu.sub", EltwiseKind::kSub, with(TORCHALGO_PICK_KERNEL(isa, run_sub))),
           make_row("cpu.activation", EltwiseKind::kActivation,
                    with(TORCHALGO_PICK_KERNEL(isa, run_activation))),
-          make_gradient(with(TORCHALGO_PICK_KERNEL(isa, run_clamp_gradient)))};
+          make_gradient(with(TORCHALGO_PICK_KERNEL(isa, run_activation_gradient)))};
 }
 
 }  // namespace torchalgo::cpu

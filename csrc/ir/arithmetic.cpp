@@ -93,7 +93,9 @@ double flops_of(const TransformProblem&) { return 0; }
 double flops_of(const BatchNormProblem& p) { return 5.0 * product({p.n, p.c, p.h, p.w}); }
 double flops_of(const ActivationGradientProblem& p) { return product(result_sizes(p)); }
 double flops_of(const PoolGradientProblem& p) { return flops_of(p.pool); }
-double flops_of(const ChannelSumsProblem& p) { return product({p.n, p.c, p.h, p.w}); }
+double flops_of(const ChannelSumsProblem& p) {
+  return (p.has_product ? 2.0 : 1.0) * product({p.n, p.c, p.h, p.w});
+}
 double flops_of(const ConvChainProblem& p) {
   double flops = 0;
   for (const Problem& layer : p.layers) flops += flop_count(layer);
@@ -178,7 +180,7 @@ Terms terms_of(const PoolGradientProblem& p) {
   // Each element is in few windows, unless they overlap much.
   return kFewTerms + static_cast<double>(p.pool.r * p.pool.s);
 }
-Terms terms_of(const ChannelSumsProblem& p) { return product({p.n, p.h, p.w}); }
+Terms terms_of(const ChannelSumsProblem& p) { return product({p.per_image ? 1 : p.n, p.h, p.w}); }
 Terms terms_of(const ConvChainProblem&) { TORCHALGO_ASSERT(false); }
 
 }  // namespace

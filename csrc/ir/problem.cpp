@@ -76,7 +76,7 @@ Sizes sizes_of(const BatchNormProblem& p) {
 }
 Sizes sizes_of(const ActivationGradientProblem& p) { return {p.n, p.c, p.h, p.w}; }
 Sizes sizes_of(const PoolGradientProblem& p) { return {p.pool.n, p.pool.c, p.pool.h, p.pool.w}; }
-Sizes sizes_of(const ChannelSumsProblem& p) { return {1, p.c, 1, 1}; }
+Sizes sizes_of(const ChannelSumsProblem& p) { return {p.per_image ? p.n : 1, p.c, 1, 1}; }
 Sizes sizes_of(const ConvChainProblem& p) { return result_sizes(p.layers.back()); }
 
 std::vector<Sizes> inputs_of(const ConvProblem& p) {
@@ -132,7 +132,9 @@ std::vector<Sizes> inputs_of(const PoolGradientProblem& p) {
   if (p.pool.kind == PoolKind::kMax) inputs.push_back(sizes_of(p));
   return inputs;
 }
-std::vector<Sizes> inputs_of(const ChannelSumsProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
+std::vector<Sizes> inputs_of(const ChannelSumsProblem& p) {
+  return std::vector<Sizes>(p.has_product ? 2 : 1, {p.n, p.c, p.h, p.w});
+}
 std::vector<Sizes> inputs_of(const ConvChainProblem& p) {
   return std::visit([](const auto& first) { return inputs_of(first); }, p.layers.front());
 }

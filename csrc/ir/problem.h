@@ -167,10 +167,14 @@ struct PoolGradientProblem {
   bool operator==(const PoolGradientProblem&) const = default;
 };
 
-/// The sums of each channel over n, h and w, [1, c, 1, 1]: the gradient of a convolution's bias.
+/// The sums of each channel over n, h and w, [1, c, 1, 1]: the gradient of a convolution's bias. If
+/// `per_image` is true, the sums are over h and w, [n, c, 1, 1]. If `has_product` is true, there is
+/// a second input of the same sizes, and the terms are the products of both. Together they are the
+/// gradient of a scale per channel of each image.
 struct ChannelSumsProblem {
   DType dtype = DType::kF32;
   std::int64_t n = 1, c = 1, h = 1, w = 1;
+  bool per_image = false, has_product = false;
   bool operator==(const ChannelSumsProblem&) const = default;
 };
 

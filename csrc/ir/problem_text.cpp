@@ -182,7 +182,8 @@ std::string print(const ActivationGradientProblem& p) {
 std::string print(const PoolGradientProblem& p) { return fmt::format("bwd_{}", print(p.pool)); }
 
 std::string print(const ChannelSumsProblem& p) {
-  return fmt::format("channelsums_{}_{}", to_string(p.dtype), print_nchw(p));
+  return fmt::format("channelsums_{}_{}{}{}", to_string(p.dtype), print_nchw(p),
+                     p.per_image ? "_perimage" : "", p.has_product ? "_product" : "");
 }
 
 // Reads a text from left to right. Every error names the position.
@@ -572,6 +573,8 @@ Problem read_problem(Reader& in) {
     ChannelSumsProblem p;
     p.dtype = in.dtype();
     in.nchw(p);
+    p.per_image = in.take("_perimage");
+    p.has_product = in.take("_product");
     return p;
   }
   if (in.take("chain")) return read_chain(in);

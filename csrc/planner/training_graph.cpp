@@ -237,13 +237,15 @@ class Backward {
   }
 
   // Adds an elementwise node from the result's gradient, and perhaps a saved tensor, to the
-  // gradient of input `of`.
-  void pass(const Node& node, int of, std::vector<int> reads) {
+  // gradient of input `of`. If `channelwise` is true, the saved tensor is [n, c, 1, 1].
+  void pass(const Node& node, int of, std::vector<int> reads, bool channelwise = false) {
     if (!needs_[of]) return;
     const EltwiseKind kind = reads.size() > 1 ? EltwiseKind::kMul : EltwiseKind::kActivation;
+    EltwiseProblem problem = eltwise(forward_.values[of], kind);
+    problem.channelwise = channelwise;
     std::string name = node.name + ".bwd";
     if (node.inputs.size() > 1 && of != node.inputs[0]) name += "_second";
-    give(of, add_step(name, std::move(reads), of, eltwise(forward_.values[of], kind)));
+    give(of, add_step(name, std::move(reads), of, problem));
   }
 
   void differentiate(const Node& node, const ConvProblem& conv, int gradient) {
@@ -312,7 +314,7 @@ class Backward {
     if (problem.kind == EltwiseKind::kAdd) {
       give(a, gradient);
     } else {
-      pass(node, a, {gradient, b});
+      pass(node, a, {gradient, b}, problem.channelwise);
     }
     if (!problem.channelwise) return b == a ? give_twice(a) : pass(node, b, {gradient, a});
     give_channel_sums(node, problem, gradient);
@@ -323,22 +325,17 @@ class Backward {
     if (needs_[value]) give(value, partial_[value].back());
   }
 
-  // Gives the second input, [n, c, 1, 1], the sums over h and w of the product with the first one.
+  // Gives the second input, [n, c, 1, 1], the sums of the gradient over h and w. For a product,
+  // the terms of the sums are products with the first input.
   void give_channel_sums(const Node& node, const EltwiseProblem& problem, int gradient) {
     const int a = node.inputs[0], b = node.inputs[1];
     if (!needs_[b]) return;
-    if (problem.kind == EltwiseKind::kMul) {
-      gradient = add_step(node.name + ".bwd_product", {gradient, a}, a,
-                          eltwise(forward_.values[a], EltwiseKind::kMul));
-    }
-    PoolProblem sum;
-    sum.kind = PoolKind::kAdaptiveAverage;
-    sum.dtype = problem.dtype;
-    sum.n = problem.n;
-    sum.c = problem.c;
-    sum.h = problem.h;
-    sum.w = problem.w;
-    give(b, add_step(node.name + ".bwd_channel_sum", {gradient}, b, sum));
+    const bool has_product = problem.kind == EltwiseKind::kMul;
+    const std::vector<int> reads = has_product ? std::vector{gradient, a} : std::vector{gradient};
+    ChannelSumsProblem sums{problem.dtype, problem.n, problem.c, problem.h, problem.w};
+    sums.per_image = true;
+    sums.has_product = has_product;
+    give(b, add_step(node.name + ".bwd_second", reads, b, sums));
   }
 
   void differentiate(const Node& node, const ScaleShiftProblem& problem, int gradient) {

@@ -17,14 +17,19 @@ namespace torchalgo {
 ///                  primitive's src and diff_dst in its dst; no node reads its result, and its
 ///                  layout is in the primitive's name. With a bias also bwd_bias
 ///   batch norm     bwd_sums, the gradients of shift and scale, and bwd
-///   activation     reads the saved result (ReLU and clamps) or the saved input
-///   addition       none: both inputs share the gradient
+///   activation     reads the saved result (ReLU and clamps) or the saved input. No call fuses an
+///                  activation whose input is saved with the operation before it
+///   addition       none: both inputs share the gradient. Numbers per channel, [n, c, 1, 1], get
+///                  its sums over each image
+///   product        the product with the other input. Numbers per channel get its sums over each
+///                  image
 ///   concatenation  a slice for each input
 ///   opaque         opaque
 /// The gradients of a value with several readers are added two at a time. Some gradients have no
 /// problem of their own (resize, scale-shift, layer and group norm, slice, shuffle). They are
 /// planned as elementwise problems on the tensor that they write, which have the same layouts and
-/// bytes, and can not run.
+/// bytes, and can not run. The gradient of an activation in an epilogue reads the node's result,
+/// which is right for a ReLU and a clamp only.
 ///
 /// @return  a graph whose inputs are those of `inference`, then "<output>.grad" in nchw, and whose
 /// outputs are those of `inference`, then the weights' gradients, then those of `wanted`.

@@ -21,7 +21,8 @@ struct Sample {
 /// the same data. Inputs are as after a ReLU: about half are zeros of both signs, and some values
 /// are negative. Weights are He-scaled. If the problem has an activation, the values before it lie
 /// on both sides of each of its kinks. For this, an elementwise problem with an activation has
-/// normally distributed inputs.
+/// normally distributed inputs. So has the gradient of an activation, but an eighth of its inputs
+/// is zero.
 [[nodiscard]] Sample make_sample(const Problem& problem, std::uint64_t seed,
                                  at::Device device = at::kCPU);
 

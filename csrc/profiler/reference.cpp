@@ -173,8 +173,8 @@ at::Tensor compute(const ActivationGradientProblem& p, const Inputs& src, const 
 at::Tensor compute(const PoolGradientProblem& p, const Inputs& src, const LayerWeights&) {
   return pool_gradient(p.pool, src);
 }
-at::Tensor compute(const ChannelSumsProblem&, const Inputs& src, const LayerWeights&) {
-  return src[0].sum({0, 2, 3}, /*keepdim=*/true);
+at::Tensor compute(const ChannelSumsProblem& p, const Inputs& src, const LayerWeights&) {
+  return channel_sums(p, src);
 }
 at::Tensor compute(const ConvChainProblem&, const Inputs&, const LayerWeights&) {
   TORCHALGO_ASSERT(false);  // its layers are computed one by one

@@ -67,13 +67,21 @@ Weights sample_weights(const Problem& problem, at::Generator& generator, at::Sca
   return weights;
 }
 
+constexpr double kEighth = 1.15;  // an eighth of a normal distribution is above this
+
 // Returns values as after a ReLU, except that an eighth of them keeps its sign, and an eighth is
 // zero, half of these -0.
 at::Tensor sample_input(at::IntArrayRef sizes, at::Generator& generator) {
-  constexpr double kEighth = 1.15;  // of a normal distribution is above this
   const at::Tensor values = randn(sizes, generator), kind = randn(sizes, generator);
   const at::Tensor rectified = at::where(kind.lt(-kEighth), values * 0.0, at::relu(values));
   return at::where(kind.gt(kEighth), values, rectified);
+}
+
+// Returns values on both sides of each kink of an activation, an eighth of which is zero, half of
+// these -0.
+at::Tensor sample_around_kinks(at::IntArrayRef sizes, at::Generator& generator) {
+  const at::Tensor values = randn(sizes, generator) * kGainOfActivations;
+  return at::where(randn(sizes, generator).lt(-kEighth), values * 0.0, values);
 }
 
 // Makes variances of the second half of all inputs [2, c, 1, 1] that a batch norm reads.
@@ -90,10 +98,12 @@ Sample make_sample(const Problem& problem, std::uint64_t seed, at::Device device
   at::Generator generator = make_generator(seed, device);
   const at::ScalarType type = scalar_type(dtype_of(problem));
   const bool is_wide = std::holds_alternative<EltwiseProblem>(problem) && has_activation(problem);
+  const bool is_gradient = std::holds_alternative<ActivationGradientProblem>(problem);
   Sample sample;
   for (const auto& sizes : input_sizes(problem)) {
-    const at::Tensor src =
-        is_wide ? randn(sizes, generator) * kGainOfActivations : sample_input(sizes, generator);
+    const at::Tensor src = is_gradient ? sample_around_kinks(sizes, generator)
+                           : is_wide   ? randn(sizes, generator) * kGainOfActivations
+                                       : sample_input(sizes, generator);
     sample.src.push_back(src.to(type));
   }
   if (has(epilogue_of(problem), PostOp::kAdd)) {

@@ -96,6 +96,12 @@ at::Tensor activation_gradient(const at::Tensor& diff, const at::Tensor& x, cons
   TORCHALGO_ASSERT(false);
 }
 
+at::Tensor channel_sums(const ChannelSumsProblem& p, std::span<const at::Tensor> src) {
+  const at::Tensor terms = p.has_product ? src[0] * src[1] : src[0];
+  const at::DimVector summed = p.per_image ? at::DimVector{2, 3} : at::DimVector{0, 2, 3};
+  return terms.sum(summed, /*keepdim=*/true);
+}
+
 at::Tensor pool_gradient(const PoolProblem& p, std::span<const at::Tensor> src) {
   const at::Tensor& diff = src[0];
   const at::DimVector window = {p.r, p.s}, stride = {p.stride_h, p.stride_w},

@@ -22,6 +22,10 @@ namespace torchalgo {
 [[nodiscard]] at::Tensor activation_gradient(const at::Tensor& diff_dst, const at::Tensor& x,
                                              const PostOp& activation);
 
+/// Returns the sums of channels. `src` holds the inputs of the problem.
+[[nodiscard]] at::Tensor channel_sums(const ChannelSumsProblem& problem,
+                                      std::span<const at::Tensor> src);
+
 /// Returns the gradient of a pooling's input. `src` holds diff_dst and, for a maximum, the input.
 [[nodiscard]] at::Tensor pool_gradient(const PoolProblem& pool, std::span<const at::Tensor> src);
 

@@ -9,35 +9,46 @@
 namespace torchalgo::kernels::TORCHALGO_ISA {
 namespace {
 
-// A task of add_up_gradients.
+// A task of add_up_gradients. `second` gets the second sums of kBatchNorm.
 struct Part {
   const float *diff, *x, *mean;
-  float *sums, *products;
+  float *sums, *second;
   std::int64_t step, pixels;  // floats from a pixel to the next, and their number
 };
 
+// Adds one vector to the sums.
+template <SumKind kind>
+[[gnu::always_inline]] inline void add_terms(const Vec& diff, const Vec& x, const Vec& mean,
+                                             Vec& sums, Vec& second) {
+  if constexpr (kind == SumKind::kProducts) {
+    sums = fmadd(diff, x, sums);
+  } else {
+    sums = sums + diff;
+  }
+  if constexpr (kind == SumKind::kBatchNorm) second = fmadd(diff, x - mean, second);
+}
+
 // Adds up `width` adjacent vectors of each pixel, or the first `lanes` lanes of one vector, from
 // the lane `first` of the strip on.
-template <bool has_x, int width, bool is_whole>
+template <SumKind kind, int width, bool is_whole>
 inline void add_up_lanes(const Part& part, std::int64_t first, std::int64_t lanes) {
   constexpr int kRows = 4 / width;  // independent sums, which hide the latency of an addition
-  Vec mean[width], sums[kRows][width], products[kRows][width];
+  constexpr bool kHasX = kind != SumKind::kPlain, kHasMean = kind == SumKind::kBatchNorm;
+  Vec mean[width], sums[kRows][width], second[kRows][width];
   const auto load = [lanes](const float* at, int i) {
     return is_whole ? Vec::loadu(at + i * kLanes) : Vec::loadu(at, lanes);
   };
   for (int i = 0; i < width; ++i) {
-    mean[i] = has_x ? load(part.mean + first, i) : Vec(0.0F);
-    for (int row = 0; row < kRows; ++row) sums[row][i] = products[row][i] = Vec(0.0F);
+    mean[i] = kHasMean ? load(part.mean + first, i) : Vec(0.0F);
+    for (int row = 0; row < kRows; ++row) sums[row][i] = second[row][i] = Vec(0.0F);
   }
   const float* diff = part.diff + first;
-  const float* x = has_x ? part.x + first : nullptr;
+  const float* x = kHasX ? part.x + first : nullptr;
   const auto add = [&](std::int64_t offset, int row) {
     for (int i = 0; i < width; ++i) {
       const Vec value = load(diff + offset, i);
-      sums[row][i] = sums[row][i] + value;
-      if constexpr (has_x) {
-        products[row][i] = fmadd(value, load(x + offset, i) - mean[i], products[row][i]);
-      }
+      const Vec other = kHasX ? load(x + offset, i) : value;
+      add_terms<kind>(value, other, mean[i], sums[row][i], second[row][i]);
     }
   };
   std::int64_t pixel = 0;
@@ -48,36 +59,34 @@ inline void add_up_lanes(const Part& part, std::int64_t first, std::int64_t lane
   for (int i = 0; i < width; ++i) {
     for (int row = 1; row < kRows; ++row) {
       sums[0][i] = sums[0][i] + sums[row][i];
-      products[0][i] = products[0][i] + products[row][i];
+      second[0][i] = second[0][i] + second[row][i];
     }
     const std::int64_t at = first + i * kLanes, count = is_whole ? kLanes : lanes;
     sums[0][i].store(part.sums + at, count);
-    if constexpr (has_x) products[0][i].store(part.products + at, count);
+    if constexpr (kHasMean) second[0][i].store(part.second + at, count);
   }
 }
 
-template <bool has_x>
+template <SumKind kind>
 inline void add_up_strip(const Part& part, std::int64_t lanes) {
   std::int64_t lane = 0;
-  for (; lane + 2 * kLanes <= lanes; lane += 2 * kLanes)
-    add_up_lanes<has_x, 2, true>(part, lane, 0);
-  for (; lane + kLanes <= lanes; lane += kLanes) add_up_lanes<has_x, 1, true>(part, lane, 0);
-  if (lane < lanes) add_up_lanes<has_x, 1, false>(part, lane, lanes - lane);
+  for (; lane + 2 * kLanes <= lanes; lane += 2 * kLanes) add_up_lanes<kind, 2, true>(part, lane, 0);
+  for (; lane + kLanes <= lanes; lane += kLanes) add_up_lanes<kind, 1, true>(part, lane, 0);
+  if (lane < lanes) add_up_lanes<kind, 1, false>(part, lane, lanes - lane);
 }
 
 // Adds up adjacent numbers of one channel.
-template <bool has_x>
+template <SumKind kind>
 inline void add_up_plane(const Part& part) {
-  const Vec mean(has_x ? *part.mean : 0.0F);
+  constexpr bool kHasX = kind != SumKind::kPlain, kHasMean = kind == SumKind::kBatchNorm;
+  const Vec mean(kHasMean ? *part.mean : 0.0F);
   constexpr int kRows = 4;
-  Vec sums[kRows], products[kRows];
-  for (int row = 0; row < kRows; ++row) sums[row] = products[row] = Vec(0.0F);
+  Vec sums[kRows], second[kRows];
+  for (int row = 0; row < kRows; ++row) sums[row] = second[row] = Vec(0.0F);
   const auto add = [&](std::int64_t at, int row, std::int64_t count) {
     const Vec value = Vec::loadu(part.diff + at, count);
-    sums[row] = sums[row] + value;
-    if constexpr (has_x) {
-      products[row] = fmadd(value, Vec::loadu(part.x + at, count) - mean, products[row]);
-    }
+    const Vec other = kHasX ? Vec::loadu(part.x + at, count) : value;
+    add_terms<kind>(value, other, mean, sums[row], second[row]);
   };
   std::int64_t i = 0;
   for (; i + kRows * kLanes <= part.pixels; i += kRows * kLanes) {
@@ -85,17 +94,28 @@ inline void add_up_plane(const Part& part) {
   }
   for (; i < part.pixels; i += kLanes) add(i, 0, std::min<std::int64_t>(kLanes, part.pixels - i));
   *part.sums = sum_of((sums[0] + sums[1]) + (sums[2] + sums[3]));
-  if constexpr (has_x) {
-    *part.products = sum_of((products[0] + products[1]) + (products[2] + products[3]));
+  if constexpr (kHasMean) {
+    *part.second = sum_of((second[0] + second[1]) + (second[2] + second[3]));
   }
 }
 
-template <bool has_x>
+template <SumKind kind>
 inline void add_up_part(const Part& part, std::int64_t lanes) {
   if (lanes == 1) {
-    add_up_plane<has_x>(part);
+    add_up_plane<kind>(part);
   } else {
-    add_up_strip<has_x>(part, lanes);
+    add_up_strip<kind>(part, lanes);
+  }
+}
+
+inline void add_up_part(SumKind kind, const Part& part, std::int64_t lanes) {
+  switch (kind) {
+    case SumKind::kPlain:
+      return add_up_part<SumKind::kPlain>(part, lanes);
+    case SumKind::kProducts:
+      return add_up_part<SumKind::kProducts>(part, lanes);
+    case SumKind::kBatchNorm:
+      return add_up_part<SumKind::kBatchNorm>(part, lanes);
   }
 }
 
@@ -212,7 +232,7 @@ void combine_moments(const BatchMoments& call, std::int64_t begin, std::int64_t 
 void add_up_gradients(const GradientSums& call, std::int64_t begin, std::int64_t end) {
   const BatchShape& shape = call.shape;
   const std::int64_t strips = strips_of(shape), padded = shape.blocks * shape.lanes;
-  const bool has_x = call.x != nullptr;
+  const bool has_x = call.kind != SumKind::kPlain, has_mean = call.kind == SumKind::kBatchNorm;
   for (std::int64_t task = begin; task < end; ++task) {
     const std::int64_t part = task % shape.parts, strip = task / shape.parts % strips;
     const std::int64_t image = task / shape.parts / strips, first = part * shape.part_size;
@@ -222,35 +242,34 @@ void add_up_gradients(const GradientSums& call, std::int64_t begin, std::int64_t
     const std::int64_t lanes = std::min(shape.lanes - lane, is_cut ? kGroupNormStrip : shape.lanes);
     const std::int64_t pixel = (image * shape.blocks + block) * shape.pixels + first;
     const std::int64_t at = pixel * shape.lanes + lane, channel = block * shape.lanes + lane;
-    float* const to =
-        call.partial + (image * shape.parts + part) * (has_x ? 2 : 1) * padded + channel;
+    float* const to = call.partial +
+                      (image * shape.parts + part) * sums_per_channel(call.kind) * padded + channel;
     const std::int64_t pixels = std::min(shape.part_size, shape.pixels - first);
-    if (has_x) {
-      add_up_part<true>({call.diff + at, call.x + at, call.moments + channel, to, to + padded,
-                         shape.lanes, pixels},
-                        lanes);
-    } else {
-      add_up_part<false>({call.diff + at, nullptr, nullptr, to, nullptr, shape.lanes, pixels},
-                         lanes);
-    }
+    add_up_part(call.kind,
+                {call.diff + at, has_x ? call.x + at : nullptr,
+                 has_mean ? call.moments + channel : nullptr, to, to + padded, shape.lanes, pixels},
+                lanes);
   }
 }
 
 void combine_gradients(const GradientSums& call, std::int64_t begin, std::int64_t end) {
   const BatchShape& shape = call.shape;
-  const std::int64_t padded = shape.blocks * shape.lanes, kinds = call.x != nullptr ? 2 : 1;
-  for (std::int64_t c = begin; c < end; ++c) {
+  const std::int64_t padded = shape.blocks * shape.lanes, count = sums_per_channel(call.kind);
+  const std::int64_t parts = shape.images * shape.parts / call.sets;  // of a set
+  for (std::int64_t task = begin; task < end; ++task) {
+    const std::int64_t set = task / padded, c = task % padded;
+    const float* const partial = call.partial + set * parts * count * padded + c;
+    float* const dst = call.dst + set * count * padded + c;
     double sums[2] = {0, 0};
-    for (std::int64_t i = 0; i < shape.images * shape.parts; ++i) {
-      for (std::int64_t kind = 0; kind < kinds; ++kind)
-        sums[kind] += call.partial[(i * kinds + kind) * padded + c];
+    for (std::int64_t i = 0; i < parts; ++i) {
+      for (std::int64_t k = 0; k < count; ++k) sums[k] += partial[(i * count + k) * padded];
     }
-    call.dst[c] = static_cast<float>(sums[0]);
-    if (kinds == 1) continue;
+    dst[0] = static_cast<float>(sums[0]);
+    if (count == 1) continue;
     const double variance = call.moments[padded + c];
     const bool is_pad = c >= shape.channels;
     const double factor = is_pad ? 0 : 1.0 / std::sqrt(variance + call.epsilon);
-    call.dst[padded + c] = static_cast<float>(sums[1] * factor);
+    dst[padded] = static_cast<float>(sums[1] * factor);
   }
 }
 

@@ -29,16 +29,30 @@ struct BatchMoments {
 TORCHALGO_DECLARE_KERNEL(void combine_moments(const BatchMoments& call, std::int64_t begin,
                                               std::int64_t end))
 
-/// The sums of `diff` over each channel, and of diff * (x - mean) / sqrt(variance + epsilon).
+/// The sums that add_up_gradients finds for each channel.
+enum class SumKind : std::uint8_t {
+  kPlain,      // of diff
+  kProducts,   // of diff * x
+  kBatchNorm,  // of diff, and of diff * (x - mean) / sqrt(variance + epsilon)
+};
+
+/// Sums over each channel. `sets` is 1 for the sums over all images, and `images` for sums over
+/// each image alone. There are two sums per channel for kBatchNorm, else one.
 struct GradientSums {
   BatchShape shape;
-  const float* diff;
-  const float* x;        // null: only the sums of `diff`
-  const float* moments;  // [2, blocks * lanes]; null as x
-  float* partial;        // [images * parts, 2, blocks * lanes], or 1 in place of 2
-  float* dst;            // [2, blocks * lanes], or 1 in place of 2
-  double epsilon;
+  SumKind kind;
+  std::int64_t sets;
+  const float* diff = nullptr;
+  const float* x = nullptr;        // not read for kPlain
+  const float* moments = nullptr;  // [2, blocks * lanes]; read for kBatchNorm only
+  float* partial = nullptr;        // [images * parts, sums per channel, blocks * lanes]
+  float* dst = nullptr;            // [sets, sums per channel, blocks * lanes]
+  double epsilon = 0;              // read for kBatchNorm only
 };
+
+[[nodiscard]] constexpr std::int64_t sums_per_channel(SumKind kind) {
+  return kind == SumKind::kBatchNorm ? 2 : 1;
+}
 
 /// Returns how many tasks add_up_gradients has per part of an image.
 [[nodiscard]] constexpr std::int64_t strips_of(const BatchShape& shape) {
@@ -49,7 +63,7 @@ struct GradientSums {
 /// Writes the partial sums of tasks [begin, end) of images * strips * parts.
 TORCHALGO_DECLARE_KERNEL(void add_up_gradients(const GradientSums& call, std::int64_t begin,
                                                std::int64_t end))
-/// Writes channels [begin, end) of blocks * lanes of dst. It needs all partial sums.
+/// Writes the sums of channels [begin, end) of sets * blocks * lanes. It needs all partial sums.
 TORCHALGO_DECLARE_KERNEL(void combine_gradients(const GradientSums& call, std::int64_t begin,
                                                 std::int64_t end))
 

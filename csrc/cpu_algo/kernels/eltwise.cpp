@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/eltwise.h"
 
-#include <cmath>
-#include <limits>
-
+#include "cpu_algo/kernels/activation_gradient.h"
 #include "cpu_algo/kernels/epilogue.h"
 
 namespace torchalgo::kernels::TORCHALGO_ISA {
@@ -55,17 +53,11 @@ void run_sub(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
   run_binary<Sub>(eltwise, begin, end);
 }
 
-void run_clamp_gradient(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
-  const Clamp clamp = clamp_of(eltwise.activation);
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  // No comparison with a NaN is true, so an infinite element of a ReLU keeps its gradient.
-  const float high = clamp.high == kInfinity ? std::nanf("") : clamp.high;
-  const float *a = eltwise.a, *b = eltwise.b;
-  float* dst = eltwise.dst;
-  for (std::int64_t i = begin; i < end; ++i) {
-    const float gradient = a[i], x = b[i];
-    dst[i] = (x <= clamp.low) | (x >= high) ? 0.0F : gradient;
-  }
+void run_activation_gradient(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
+  with_activation(eltwise.activation.kind, [&]<Activation::Kind kind>() {
+    activation_gradient_range<kind>(eltwise.a + begin, eltwise.b + begin, eltwise.dst + begin,
+                                    end - begin, eltwise.activation);
+  });
 }
 
 void run_activation(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {

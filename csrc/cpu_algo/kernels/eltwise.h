@@ -17,13 +17,14 @@ struct Eltwise {
   Activation activation;
 };
 
-/// Each kernel writes elements [begin, end). run_clamp_gradient writes a[i] where b[i] lies between
-/// the bounds of the activation, which is a clamp, and 0 elsewhere. At a bound it writes 0.
+/// Each kernel writes elements [begin, end). run_activation_gradient writes a[i] times the
+/// derivative of the activation at b[i]. For a clamp this is 0 at the bounds, and b[i] may be the
+/// result of the clamp.
 TORCHALGO_DECLARE_KERNEL(void run_add(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
                          void run_mul(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
                          void run_sub(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
-                         void run_clamp_gradient(const Eltwise& eltwise, std::int64_t begin,
-                                                 std::int64_t end);
+                         void run_activation_gradient(const Eltwise& eltwise, std::int64_t begin,
+                                                      std::int64_t end);
                          void run_activation(const Eltwise& eltwise, std::int64_t begin,
                                              std::int64_t end))
 

@@ -80,14 +80,21 @@ inline Vec exp_minus(Vec x) {
 
 #endif
 
-/// Returns x Phi(x) with Phi(x) = (1 + erf(x / sqrt(2))) / 2. It is computed as max(x, 0) - t
-/// Phi(-t) with t = |x|, which has no cancellation. Phi(-t) is e^(-t^2 / 2) times a polynomial of
-/// degree 8 in 1 / (1 + 0.3 t). This is the minimax fit of erfcx(t / sqrt(2)) / 2 on [0, 14], with
-/// a relative error of 1.6e-7. Together with exp_minus the relative error is (6 + x^2) 1e-7. A NaN
-/// stays a NaN. For -infinity the result is 0, the limit, while torch returns a NaN.
-inline Vec gelu(const Vec& x) {
-  const Vec zero(0.0F), one(1.0F);
-  const Vec t = clamp_max(clamp_min(x, zero - x), Vec(16.0F));  // Phi(-16) is 0 in f32
+/// Returns |x|. A NaN stays a NaN.
+inline Vec magnitude(const Vec& x) { return clamp_min(x, Vec(0.0F) - x); }
+
+/// The parts of gelu and of its derivative. Phi(x) is (1 + erf(x / sqrt(2))) / 2.
+struct NormalTail {
+  Vec t;      // |x|, at most 16: Phi(-16) is 0 in f32
+  Vec power;  // e^(-t^2 / 2)
+  Vec tail;   // Phi(-t)
+};
+
+/// Returns the parts of gelu at x. Phi(-t) is e^(-t^2 / 2) times a polynomial of degree 8 in 1 / (1
+/// + 0.3 t). This is the minimax fit of erfcx(t / sqrt(2)) / 2 on [0, 14], with a relative error
+/// of 1.6e-7. A NaN stays a NaN.
+inline NormalTail normal_tail(const Vec& x) {
+  const Vec one(1.0F), t = clamp_max(magnitude(x), Vec(16.0F));
   const Vec k = one / fmadd(t, Vec(0.3F), one);
   Vec p = fmadd(k, Vec(0.0356747694F), Vec(-0.157203048F));
   p = fmadd(p, k, Vec(0.206353456F));
@@ -96,8 +103,16 @@ inline Vec gelu(const Vec& x) {
   p = fmadd(p, k, Vec(0.0999135002F));
   p = fmadd(p, k, Vec(0.120753951F));
   p = fmadd(p, k, Vec(0.119629301F));
-  const Vec tail = p * k * exp_minus(t * t * Vec(0.5F));
-  return clamp_min(x, zero) - t * tail;
+  const Vec power = exp_minus(t * t * Vec(0.5F));
+  return {t, power, p * k * power};
+}
+
+/// Returns x Phi(x). It is computed as max(x, 0) - t Phi(-t) with t = |x|, which has no
+/// cancellation. The relative error is (6 + x^2) 1e-7. A NaN stays a NaN. For -infinity the result
+/// is 0, the limit, while torch returns a NaN.
+inline Vec gelu(const Vec& x) {
+  const NormalTail normal = normal_tail(x);
+  return clamp_min(x, Vec(0.0F)) - normal.t * normal.tail;
 }
 
 /// Returns the same as gelu() with Phi(x) = (1 + tanh(u)) / 2 = 1 / (1 + e^(-2 u)), u = sqrt(2 /

@@ -205,6 +205,21 @@ template <class Function, class... Vecs>
       a, b);
 }
 
+/// Returns a where x < y, else b. Returns b where x or y is a NaN.
+[[gnu::always_inline]] inline Vec where_less(const Vec& x, const Vec& y, const Vec& a,
+                                             const Vec& b) {
+  return map([](const Native& p, const Native& q, const Native& s,
+                const Native& t) -> Native { return p < q ? s : t; },
+             x, y, a, b);
+}
+/// Returns a where x <= y, else b. Returns b where x or y is a NaN.
+[[gnu::always_inline]] inline Vec where_at_most(const Vec& x, const Vec& y, const Vec& a,
+                                                const Vec& b) {
+  return map([](const Native& p, const Native& q, const Native& s,
+                const Native& t) -> Native { return p <= q ? s : t; },
+             x, y, a, b);
+}
+
 /// Shifts the bits of each lane to the left.
 [[gnu::always_inline]] inline Vec shift_left(const Vec& x, int bits) {
   return map(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from torchalgo import _C
-from torchalgo._train.trace import Op, has_hooks, known_op
+from torchalgo._train.trace import ACTIVATION_SETTINGS, Op, has_hooks, known_op
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class RegionGraph:
 
 _SETTINGS = (
     "eps", "stride", "padding", "padding_mode", "dilation", "groups", "kernel_size", "ceil_mode",
-    "count_include_pad", "divisor_override", "return_indices", "output_size",
+    "count_include_pad", "divisor_override", "return_indices", "output_size", *ACTIVATION_SETTINGS,
 )  # fmt: skip
 
 
@@ -89,12 +89,15 @@ class _Builder:
         return result
 
     def add_op(self, node: fx.Node, op: Op) -> None:
-        sources = [
+        result, name = _sizes(node), self.name(node)
+        arguments = [
             s for each in node.args for s in (each if isinstance(each, list | tuple) else [each])
         ]
-        inputs = [self.values[s] for s in sources if isinstance(s, fx.Node)]
-        result, name = _sizes(node), self.name(node)
-        image = _nchw(_sizes(node.all_input_nodes[0]))
+        sources = [s for s in arguments if isinstance(s, fx.Node)]
+        if op.kind in ("add", "mul"):  # an image comes before the numbers of its channels
+            sources.sort(key=lambda source: _sizes(source) != result)
+        inputs = [self.values[s] for s in sources]
+        image = _nchw(_sizes(sources[0]))
         module = op.module
         if op.kind == "batch_norm":
             assert isinstance(module, nn.BatchNorm2d)
@@ -106,7 +109,7 @@ class _Builder:
             return
         if op.kind == "concat":
             n, _, h, w = result
-            channels_text = "x".join(str(_sizes(s)[1]) for s in sources if isinstance(s, fx.Node))
+            channels_text = "x".join(str(_sizes(s)[1]) for s in sources)
             problem = f"concat_f32_n{n}c{channels_text}h{h}w{w}"
         elif op.kind == "conv":
             assert isinstance(module, nn.Conv2d)
@@ -116,8 +119,11 @@ class _Builder:
             problem = _pool(op.kind, module, image)
         elif op.kind == "globalpool":
             problem = f"avgpool_f32_{image}_p1q1"
+        elif op.kind in ("add", "mul"):
+            is_channelwise = _sizes(sources[-1]) != result
+            problem = f"{op.kind}_f32_{_nchw(result)}" + "_channelwise" * is_channelwise
         else:
-            problem = f"{op.kind}_f32_{image}"
+            problem = f"{op.kind}{'x'.join(map(_real, op.numbers))}_f32_{image}"
         own = module if op.kind == "conv" else None
         self.values[node] = self.add(name, inputs, problem, result, own)
 

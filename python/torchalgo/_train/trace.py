@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +25,29 @@ _ADDITIONS: frozenset[Any] = frozenset(
     (operator.add, operator.iadd, torch.add, "add", "add_")
 )  # of functions and of methods
 _PRODUCTS: frozenset[Any] = frozenset((operator.mul, torch.mul, "mul"))  # they make new tensors
-_RELUS: frozenset[Any] = frozenset(
-    (functional.relu, torch.relu, torch.relu_, functional.relu_, "relu", "relu_")
-)
 _CONCATS: frozenset[Any] = frozenset((torch.cat, torch.concat))
+_MULTIPLICATIONS = _PRODUCTS | {operator.imul, "mul_"}
+_ACTIVATIONS: dict[Any, str] = {  # of modules, of functions and of methods: their names in problems
+    **dict.fromkeys((nn.ReLU, functional.relu, torch.relu, torch.relu_, "relu", "relu_"), "relu"),
+    **dict.fromkeys((nn.ReLU6, functional.relu6), "relu6"),
+    **dict.fromkeys((nn.Hardtanh, functional.hardtanh), "clamp"),
+    **dict.fromkeys((nn.LeakyReLU, functional.leaky_relu), "leaky_relu"),
+    **dict.fromkeys((nn.ELU, functional.elu), "elu"),
+    **dict.fromkeys((nn.SiLU, functional.silu), "silu"),
+    **dict.fromkeys((nn.Hardswish, functional.hardswish), "hardswish"),
+    **dict.fromkeys((nn.Hardsigmoid, functional.hardsigmoid), "hardsigmoid"),
+    **dict.fromkeys((nn.GELU, functional.gelu), "gelu"),
+    **dict.fromkeys((nn.Mish, functional.mish), "mish"),
+    **dict.fromkeys((nn.Sigmoid, torch.sigmoid, torch.sigmoid_, "sigmoid", "sigmoid_"), "sigmoid"),
+    **dict.fromkeys((nn.Tanh, torch.tanh, torch.tanh_, "tanh", "tanh_"), "tanh"),
+}
+_NUMBERS = {  # the numbers in the names of activations: arguments of torch, with their defaults
+    "clamp": {"min_val": -1.0, "max_val": 1.0},
+    "leaky_relu": {"negative_slope": 0.01},
+    "elu": {"alpha": 1.0},
+}
+_LARGEST_NUMBER = 1e6  # that a problem may have
+ACTIVATION_SETTINGS = frozenset(("approximate", *(n for of in _NUMBERS.values() for n in of)))
 _AUGMENTED = frozenset(  # operators such as y += x
     ("iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imod", "imul", "imatmul", "ior", "ipow",
      "irshift", "isub", "itruediv", "ixor")
@@ -110,8 +129,9 @@ def _modes() -> tuple[Any, ...]:
 class Op:
     """A known operation of a region: how a problem is made of it."""
 
-    kind: str  # conv, batch_norm, relu, relu6, add, maxpool, avgpool, globalpool or concat
+    kind: str  # conv, batch_norm, add, mul, maxpool, avgpool, globalpool, concat or an activation
     module: nn.Module | None
+    numbers: tuple[float, ...] = ()  # of an activation
 
 
 def known_op(node: fx.Node, modules: dict[str, nn.Module]) -> Op | None:
@@ -120,12 +140,12 @@ def known_op(node: fx.Node, modules: dict[str, nn.Module]) -> Op | None:
         return _known_module(node, modules[str(node.target)])
     if node.op not in ("call_function", "call_method"):
         return None
-    if node.target in _RELUS and len(node.args) == 1 and _images(node.args):
-        return Op("relu", None)
+    if node.target in _ACTIVATIONS and len(node.args) == 1 and _images(node.args):
+        return _activation(_ACTIVATIONS[node.target], node.kwargs)
     is_plain = len(node.args) == 2 and not node.kwargs
-    if node.target in _ADDITIONS and is_plain and _images(node.args):
-        first, second = (_shape(each) for each in node.args)
-        return Op("add", None) if first == second else None
+    for kind, targets in (("add", _ADDITIONS), ("mul", _MULTIPLICATIONS)):
+        if node.target in targets and is_plain and _images(node.args):
+            return Op(kind, None) if _are_alike(*node.args) else None
     if node.target in _CONCATS and node.args and isinstance(node.args[0], list | tuple):
         dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
         if dim == 1 and len(node.args[0]) > 1 and _images(node.args[0]):
@@ -141,10 +161,9 @@ def _known_module(node: fx.Node, module: nn.Module) -> Op | None:
         return Op("conv", module) if is_even else None
     if type(module) is nn.BatchNorm2d and module.affine and module.training:
         return Op("batch_norm", module)
-    if type(module) is nn.ReLU:
-        return Op("relu", module)
-    if type(module) is nn.ReLU6:
-        return Op("relu6", module)
+    if type(module) in _ACTIVATIONS:
+        arguments = {name: vars(module)[name] for name in ACTIVATION_SETTINGS & set(vars(module))}
+        return _activation(_ACTIVATIONS[type(module)], arguments)
     if type(module) is nn.MaxPool2d and not module.return_indices:
         return Op("maxpool", module)
     if type(module) is nn.AvgPool2d and module.divisor_override is None:
@@ -152,6 +171,27 @@ def _known_module(node: fx.Node, module: nn.Module) -> Op | None:
     if type(module) is nn.AdaptiveAvgPool2d and module.output_size in (1, (1, 1)):
         return Op("globalpool", module)
     return None
+
+
+def _activation(kind: str, arguments: Mapping[str, Any]) -> Op | None:
+    """Returns the activation with torch's arguments, or None if no problem is equal to it."""
+    names = _NUMBERS.get(kind, {})
+    numbers = tuple(arguments.get(name, default) for name, default in names.items())
+    is_known = ACTIVATION_SETTINGS | {"inplace"} >= set(arguments) and all(
+        isinstance(number, int | float) and abs(number) <= _LARGEST_NUMBER for number in numbers
+    )
+    if not is_known or (kind == "clamp" and not numbers[0] <= 0 <= numbers[1]):
+        return None
+    is_approximate = arguments.get("approximate", "none") == "tanh"  # of gelu
+    return Op(f"{kind}_tanh" if is_approximate else kind, None, numbers)
+
+
+def _are_alike(first: Any, second: Any) -> bool:
+    """Returns whether both images have one shape, or one of them is [n, c, 1, 1] for the other."""
+    shapes = (_shape(first), _shape(second))
+    if shapes[0] == shapes[1]:
+        return True
+    return any(a is not None and b == (*a[:2], 1, 1) for a, b in (shapes, shapes[::-1]))
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
@@ -250,8 +290,19 @@ def _propagate(whole: fx.GraphModule, inputs: Sequence[Tensor]) -> None:
 def _writes_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     if node.op == "call_module":
         return bool(getattr(modules[str(node.target)], "inplace", False))
-    in_place = (operator.iadd, torch.relu_, functional.relu_, "relu_", "add_")
-    return node.target in in_place or bool(node.kwargs.get("inplace"))
+    name = _called_name(node)
+    is_written = name.endswith("_") and name[-2:] != "__"
+    return (
+        is_written
+        or node.target in (operator.iadd, operator.imul)
+        or bool(node.kwargs.get("inplace"))
+    )
+
+
+def _called_name(node: fx.Node) -> str:
+    """Returns the name of the function or of the method that a node calls."""
+    is_method = node.op == "call_method"
+    return str(node.target) if is_method else str(getattr(node.target, "__name__", ""))
 
 
 def _name_results_of_in_place_ops(graph: fx.Graph, modules: dict[str, nn.Module]) -> None:
@@ -292,17 +343,14 @@ def _may_write(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
         module = modules[str(node.target)]
         is_other = has_hooks(module) or not type(module).__module__.startswith("torch.nn")
         return is_other or _writes_in_place(node, modules)
-    if node.op == "call_method":
-        name, is_other = str(node.target), False
-    else:
-        name = getattr(node.target, "__name__", "")
+    name, is_other = _called_name(node), False
+    if node.op != "call_method":
         owner = str(getattr(node.target, "__module__", None))
         is_other = owner.partition(".")[0] not in ("torch", "_operator", "math", "builtins", "None")
-    is_written = name in ("setitem", "delitem") or (name.endswith("_") and name[-2:] != "__")
     is_augmented = node.op == "call_function" and name in _AUGMENTED
     return (
         is_other
-        or is_written
+        or name in ("setitem", "delitem")
         or is_augmented
         or "out" in node.kwargs
         or _writes_in_place(node, modules)

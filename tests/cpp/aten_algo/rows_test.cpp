@@ -75,6 +75,8 @@ const std::vector<const char*> kProblems = {
     "bwd_normalize_sums_{}_n2c5h7w6_eps1e-05",
     "bwd_normalize_{}_n2c5h7w6_eps1e-05",
     "channelsums_{}_n2c5h7w6",
+    "channelsums_{}_n2c5h7w6_perimage",
+    "channelsums_{}_n2c5h7w6_perimage_product",
     "bwd_avgpool_{}_n2c5h7w6_r3s3_st2x2_pad1x1",
     "bwd_relu_{}_n2c5h7w6",
     "bwd_relu6_{}_n2c5h7w6",

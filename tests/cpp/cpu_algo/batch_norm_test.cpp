@@ -114,9 +114,20 @@ TEST(BatchNorm, RefusesOtherTypesAndOtherStepsBehindIt) {
 
 TEST(ChannelSums, AgreesWithF64InEveryLayout) {
   for (const std::int64_t c : {1, 17, 32, 70}) {
-    ChannelSumsProblem problem;
-    problem.n = 3, problem.c = c, problem.h = 9, problem.w = 40;
-    expect_correct("cpu.channel_sums", problem, 3, kBound);
+    for (const bool per_image : {false, true}) {
+      for (const bool has_product : {false, true}) {
+        ChannelSumsProblem problem{DType::kF32, 3, c, 9, 40, per_image, has_product};
+        expect_correct("cpu.channel_sums", problem, 3, kBound);
+      }
+    }
+  }
+}
+
+// 71 * 73 pixels have several parts, whose sums belong to one image or to all.
+TEST(ChannelSums, AddsUpTheParts) {
+  for (const bool per_image : {false, true}) {
+    expect_correct("cpu.channel_sums",
+                   ChannelSumsProblem{DType::kF32, 2, 18, 71, 73, per_image, true}, 3, kBound);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/tensor.h>
 
 #include <cmath>
 #include <limits>
@@ -198,19 +199,78 @@ TEST(Eltwise, RefusesOtherKindsTypesAndLongerEpilogues) {
 }
 
 TEST(ActivationGradient, AgreesWithF64InEveryLayout) {
-  for (const PostOp& activation :
-       {PostOp(PostOp::kRelu), PostOp(PostOp::kRelu6), PostOp(PostOp::kClamp, {-1, 2})}) {
+  for (const auto& [kind, name] : kPostOps) {
+    if (!is_activation(kind)) continue;
+    const PostOp activation(kind, {-0.25, 0.5});  // most kinds do not read the numbers
     for (const std::int64_t c : {1, 16, 21}) {
-      ActivationGradientProblem problem;
-      problem.activation = activation;
-      problem.n = 2, problem.c = c, problem.h = 7, problem.w = 9;
-      expect_correct("cpu.bwd_activation", problem, 3, 1e-7);
+      expect_correct("cpu.bwd_activation",
+                     ActivationGradientProblem{activation, DType::kF32, 2, c, 7, 9}, 3, 1e-6);
     }
   }
-  ActivationGradientProblem silu;
-  silu.activation = PostOp::kSilu;
+}
+
+// Returns a sample of the gradient at `x`, with ones as the gradient of the result.
+Sample gradient_sample(const Problem& problem, const at::Tensor& x) {
+  Sample sample = make_sample(problem, 1);
+  sample.src[0].fill_(1);
+  sample.src[1].copy_(x.view_as(sample.src[1]));
+  return sample;
+}
+
+ActivationGradientProblem gradient_at(const PostOp& activation, const at::Tensor& x) {
+  return {activation, DType::kF32, 1, 1, 1, x.numel()};
+}
+
+// Element by element, unlike the norm that the other tests bound. The grid has no kink but 0.
+TEST(ActivationGradient, IsAsExactAsF32AtEveryValue) {
+  const at::Tensor x = at::linspace(-100, 100, 24'001, at::kDouble).to(at::kFloat);
+  for (const auto& [kind, name] : kPostOps) {
+    if (!is_activation(kind)) continue;
+    const Problem problem = gradient_at(PostOp(kind, {-0.25, 0.75}), x);
+    const Sample sample = gradient_sample(problem, x);
+    const at::Tensor expected = reference_result(problem, sample).view(-1);
+    for (const std::string& isa : isas()) {
+      const Algorithm row = cpu_algorithm("cpu.bwd_activation", isa);
+      const Primitive primitive = row.offer(problem, cpu_device()).primitives.front();
+      const at::Tensor result = run_once(row, problem, primitive, sample).view(-1).to(at::kDouble);
+      // Derivatives are sums of numbers up to about 1, which cancel where they are close to 0.
+      EXPECT_LT(result.sub(expected).abs().max().item<double>(), 1e-6)
+          << isa << " " << to_string(problem);
+    }
+  }
+}
+
+// Torch defines the derivatives at kinks, at infinities and of NaNs.
+TEST(ActivationGradient, IsThatOfTorchAtKinksAndInfinities) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  std::vector<double> values = {-3, -0.25, -0.0, 0, 0.75, 3, 6, 1e30, -1e30, kInfinity, -kInfinity};
+  values.push_back(std::numeric_limits<double>::quiet_NaN());
+  const at::Tensor x = at::tensor(values, at::kFloat);
+  for (const auto& [kind, name] : kPostOps) {
+    if (!is_activation(kind)) continue;
+    const Problem problem = gradient_at(PostOp(kind, {-0.25, 0.75}), x);
+    const Sample sample = gradient_sample(problem, x);
+    const at::Tensor expected = reference_result(problem, sample).view(-1);
+    for (const std::string& isa : isas()) {
+      const Algorithm row = cpu_algorithm("cpu.bwd_activation", isa);
+      const Primitive primitive = row.offer(problem, cpu_device()).primitives.front();
+      const at::Tensor result = run_once(row, problem, primitive, sample).view(-1).to(at::kDouble);
+      // The limit may stand for a NaN at an infinity. ELU keeps a NaN, while torch does so or not.
+      const at::Tensor is_limit = expected.isnan().logical_and(x.isinf());
+      const at::Tensor is_kept = result.isnan().logical_and(x.isnan());
+      const at::Tensor is_equal = result.isclose(expected, 1e-6, 1e-6, /*equal_nan=*/true);
+      EXPECT_TRUE(is_equal.logical_or(is_limit).logical_or(is_kept).all().item<bool>())
+          << isa << " " << to_string(problem) << "\n"
+          << result << "\n"
+          << expected;
+    }
+  }
+}
+
+TEST(ActivationGradient, RefusesOtherProblems) {
+  const Problem silu = make_problem(EltwiseKind::kActivation, {1, 16, 4, 4}, {PostOp::kSilu});
   EXPECT_EQ(cpu_algorithm("cpu.bwd_activation").offer(silu, cpu_device()).refusal,
-            "needs the gradient of a ReLU or of a clamp");
+            "needs the gradient of an activation");
 }
 
 }  // namespace

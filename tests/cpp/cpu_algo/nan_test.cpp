@@ -62,6 +62,7 @@ const char* const kProblems[] = {
     "bwd_normalize_sums_f32_n2c20h9w9_eps1e-05",
     "bwd_normalize_f32_n2c20h9w9_eps1e-05",
     "channelsums_f32_n2c20h9w9",
+    "channelsums_f32_n2c20h9w9_perimage_product",
     "bwd_avgpool_f32_n2c20h9w9_r3s3_st2x2_pad1x1",
     "normalize_f32_n2c20h9w9_eps1e-05+add+relu",
     "bwd_maxpool_f32_n2c20h9w9_r3s3_st2x2_pad1x1_dil1x1",

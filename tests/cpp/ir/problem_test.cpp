@@ -64,6 +64,9 @@ const char* const kSpellings[] = {
     "bwd_avgpool_f32_n8c64h8w8_r2s2_st2x2_pad1x1_exclpad",
     "bwd_avgpool_f32_n8c64h7w7_p1q1",
     "channelsums_f32_n8c64h56w56",
+    "channelsums_f32_n8c64h56w56_perimage",
+    "channelsums_f32_n8c64h56w56_product",
+    "channelsums_f32_n8c64h56w56_perimage_product",
     "concat_f32_n1c64x32x32h56w56",
     "concat_f32_n1c58x58h28w28_shuffle2",
     "slice_f32_n1c116h28w28_k58from58",
@@ -173,6 +176,7 @@ TEST(ParseProblem, RefusesWhatIsNoProblemAndSaysWhere) {
       "bwd_add_f32_n8c64h56w56",
       "bwd_linear_f32_n1c2048_k1000",
       "bwd_maxpool_f32_n1c8h2w2_r5s5_st1x1_pad0x0_dil1x1",
+      "channelsums_f32_n8c64h56w56_product_perimage",
   };
   for (const char* text : bad) {
     EXPECT_THROW(static_cast<void>(parse_problem(text)), Error) << text;

@@ -232,6 +232,7 @@ TEST_F(PlannedOpTest, FallsBackToAtenFromEveryLayoutToEveryLayout) {
                            "bwd_silu_f32_n2c12h9w8",
                            "bwd_maxpool_f32_n2c12h9w8_r2s2_st2x2_pad0x0_dil1x1",
                            "channelsums_f32_n2c12h9w8",
+                           "channelsums_f32_n2c12h9w8_perimage_product",
                            "silu_f32_n2c12h9w8",
                            "concat_f32_n2c12x3x16h9w8",
                            "nearest_f32_n2c12h9w8_x2x2",

@@ -101,6 +101,43 @@ TEST(TrainingGraph, GoesBackThroughABatchNorm) {
                 "conv.bwd_bias (bn.bwd) channelsums_f32_n2c8h4w4"}));
 }
 
+// The scale gets the sum of (gradient * image) over each image's pixels, not its mean.
+TEST(TrainingGraph, GoesBackThroughASqueezeAndExcitation) {
+  const Graph graph = parse_graph(
+      "torchalgo graph 1\n"
+      "value\tx\t2,8,4,4\tf32\nvalue\tmean\t2,8,1,1\tf32\nvalue\ty\t2,8,1,1\tf32\n"
+      "value\tscale\t2,8,1,1\tf32\nvalue\tz\t2,8,4,4\tf32\n"
+      "node\tpool\tp\t0\t1\tavgpool_f32_n2c8h4w4_p1q1\t\n"
+      "node\tconv\tc\t1\t2\tfwd_f32_n2c8h1w1_k8r1s1_st1x1_pad0x0_dil1x1_g1\t\n"
+      "node\tact\ta\t2\t3\tsigmoid_f32_n2c8h1w1\t\n"
+      "node\tmul\tm\t0,3\t4\tmul_f32_n2c8h4w4_channelwise\t\n"
+      "input\t0\tnchw\noutput\t4\n");
+  EXPECT_EQ(backward_of(graph, training_graph(graph, {0})),
+            (std::vector<std::string>{
+                "mul.bwd (z.grad scale) mul_f32_n2c8h4w4_channelwise",
+                "mul.bwd_second (z.grad x) channelsums_f32_n2c8h4w4_perimage_product",
+                "act.bwd (mul.bwd_second y) bwd_sigmoid_f32_n2c8h1w1",
+                "conv.bwd_filter (mean act.bwd) "
+                "bwd_filter_f32_n2c8h1w1_k8r1s1_st1x1_pad0x0_dil1x1_g1",
+                "conv.bwd_data (act.bwd) bwd_data_f32_n2c8h1w1_k8r1s1_st1x1_pad0x0_dil1x1_g1",
+                "pool.bwd (conv.bwd_data) bwd_avgpool_f32_n2c8h4w4_p1q1",
+                "x.bwd_sum1.add (mul.bwd pool.bwd) add_f32_n2c8h4w4"}));
+}
+
+// A sum with numbers per channel gives them the plain sums.
+TEST(TrainingGraph, GoesBackThroughASumWithNumbersPerChannel) {
+  const Graph graph = parse_graph(
+      "torchalgo graph 1\n"
+      "value\tx\t2,8,4,4\tf32\nvalue\ts\t2,8,1,1\tf32\nvalue\ty\t2,8,4,4\tf32\n"
+      "node\tadd\ta\t0,1\t2\tadd_f32_n2c8h4w4_channelwise\t\n"
+      "input\t0\tnchw\ninput\t1\tnchw\noutput\t2\n");
+  const Graph training = training_graph(graph, {0, 1});
+  EXPECT_EQ(
+      backward_of(graph, training),
+      (std::vector<std::string>{"add.bwd_second (y.grad) channelsums_f32_n2c8h4w4_perimage"}));
+  EXPECT_EQ(training.values[training.outputs[1]].name, "y.grad");
+}
+
 TEST(TrainingGraph, SurvivesItsText) {
   std::mt19937_64 random(31);
   for (int round = 0; round < 100; ++round) {

@@ -73,6 +73,7 @@ struct Mutation {
   std::function<void(LayerWeights&)> weights = nullptr;  // spoils what it packs
   std::int64_t more_workspace = 0;  // bytes that it asks for beyond the row's own
   bool (*fits)(const Problem&, Layout) = nullptr;
+  std::function<void(at::Tensor&)> second = nullptr;  // spoils the second input
 };
 
 bool has_pad_lanes(const Problem& problem, Layout layout) {
@@ -82,6 +83,8 @@ bool has_bias(const Problem& problem, Layout) { return has(epilogue_of(problem),
 bool has_add(const Problem& problem, Layout) { return has(epilogue_of(problem), PostOp::kAdd); }
 bool has_relu(const Problem& problem, Layout) { return has(epilogue_of(problem), PostOp::kRelu); }
 bool has_relu6(const Problem& problem, Layout) { return has(epilogue_of(problem), PostOp::kRelu6); }
+bool has_columns(const Problem& problem, Layout) { return result_sizes(problem)[3] > 1; }
+bool has_second(const Problem& problem, Layout) { return input_sizes(problem).size() > 1; }
 bool has_weights(const Problem& problem, Layout) { return !weight_sizes(problem).empty(); }
 
 std::vector<Mutation> result_mutations() {
@@ -97,7 +100,8 @@ std::vector<Mutation> result_mutations() {
        [](Site& s) {
          const auto last = s.dst.size(kColumns) - 1;
          s.dst.select(kColumns, last).copy_(s.dst.select(kColumns, last - 1));
-       }},
+       },
+       nullptr, nullptr, 0, &has_columns},
       {"the last row is zero", [](Site& s) { s.dst.select(kRows, s.dst.size(kRows) - 1).zero_(); }},
       {"the last element of each row is left out",
        [](Site& s) { s.dst.select(kColumns, s.dst.size(kColumns) - 1).fill_(std::nanf("")); }},
@@ -107,7 +111,8 @@ std::vector<Mutation> result_mutations() {
          const at::Tensor kept = s.dst.select(kColumns, at).clone();
          s.dst.select(kColumns, at).copy_(s.dst.select(kColumns, at + 1));
          s.dst.select(kColumns, at + 1).copy_(kept);
-       }},
+       },
+       nullptr, nullptr, 0, &has_columns},
       {"a row is added twice", [](Site& s) { random_row(s, kRows).mul_(2); }},
       {"a tile of 4 x 4 is zero", [](Site& s) { random_tile(s, 4, 4).zero_(); }},
       {"a tile of 2 x 6 is 0.2 % off", [](Site& s) { random_tile(s, 2, 6).mul_(1.002); }},
@@ -115,7 +120,8 @@ std::vector<Mutation> result_mutations() {
        [](Site& s) {
          const at::Tensor tile = random_tile(s, 6, 6);
          tile.copy_(tile.roll({1}, {3}));
-       }},
+       },
+       nullptr, nullptr, 0, &has_columns},
       {"the last channels are those of the first",
        [](Site& s) { last_channels(s).copy_(s.dst.select(1, 0)); }},
       {"the last channels are zero", [](Site& s) { last_channels(s).zero_(); }},
@@ -219,6 +225,10 @@ std::vector<Mutation> input_mutations() {
       {"takes denormals and small numbers for zero", nullptr,
        [](at::Tensor& src) { src.masked_fill_(src.abs().lt(0.01), 0); }},
       {"reads its input in f16", nullptr, [](at::Tensor& src) { src.copy_(src.to(at::kHalf)); }},
+      {"does not see the last row of its second input", nullptr, nullptr, nullptr, 0, &has_second,
+       [](at::Tensor& src) { src.select(kRows, src.size(kRows) - 1).zero_(); }},
+      {"reads its second input in f16", nullptr, nullptr, nullptr, 0, &has_second,
+       [](at::Tensor& src) { src.copy_(src.to(at::kHalf)); }},
       {"the bias is missing", nullptr, nullptr, [](LayerWeights& w) { w.bias.zero_(); }, 0,
        &has_bias},
       {"the last bias is missing", nullptr, nullptr,
@@ -267,6 +277,10 @@ Algorithm mutated(const Algorithm& row, const Mutation& mutation, std::uint64_t 
         src[0] = src[0].clone();
         mutation.input(src[0]);
       }
+      if (mutation.second) {
+        src[1] = src[1].clone();
+        mutation.second(src[1]);
+      }
       at::Tensor dst = right->run(
           {args.packed, src, args.residual, args.dst, own_bytes > 0 ? args.workspace : nullptr});
       auto* const stale = static_cast<std::byte*>(args.workspace) + own_bytes;
@@ -302,6 +316,9 @@ constexpr Subject kSubjects[] = {
     {"cpu.strassen_1x1", "fwd_f32_n2c64h14w14_k72r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu"},
     {"cpu.pool", "maxpool_f32_n2c20h17w15_r3s3_st2x2_pad1x1_dil1x1"},
     {"cpu.add", "add_f32_n2c20h17w15+relu"},
+    {"cpu.bwd_activation", "bwd_silu_f32_n2c20h17w15"},
+    {"cpu.bwd_activation", "bwd_gelu_f32_n2c20h17w15"},
+    {"cpu.channel_sums", "channelsums_f32_n2c20h17w15_perimage_product"},
 };
 
 struct Subjects {
@@ -375,6 +392,14 @@ TEST(Gate, PassesEveryRowAsItIs) {
       "relu_f64_n1c12h9w9",
       "fwd_bf16_n1c12h9w9_k16r3s3_st1x1_pad1x1_dil1x1_g1+bias",
       "mul_f32_n2c20h17w15",
+      "mul_f32_n2c20h17w15_channelwise",
+      "bwd_hardswish_f32_n2c20h17w15",
+      "bwd_hardsigmoid_f32_n2c20h17w15",
+      "bwd_sigmoid_f32_n2c20h17w15",
+      "bwd_gelu_tanh_f32_n2c20h17w15",
+      "bwd_leaky_relu0.1_f32_n2c20h17w15",
+      "channelsums_f32_n2c20h17w15",
+      "channelsums_f32_n2c20h17w15_perimage",
       "transform_f32_n2c20h17w15_nchw_nChw16c",
       "transform_f32_n2c20h17w15_nChw16c_nhwc",
       "linear_f32_n4c512_k100+bias",

@@ -76,6 +76,7 @@ constexpr const char* kWithoutWeights[] = {
     "bwd_relu_f32_n1c8h8w8",
     "bwd_maxpool_f32_n1c8h8w8_r2s2_st2x2_pad0x0_dil1x1",
     "channelsums_f32_n1c8h8w8",
+    "channelsums_f32_n1c8h8w8_perimage_product",
     "bwd_filter_f32_n1c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1",
     "bwd_filter_f32_n1c3h14w14_k16r3s3_st2x2_pad1x1_dil1x1_g1",
     "bwd_filter_f32_n1c16h14w14_k16r3s3_st2x2_pad1x1_dil1x1_g16",

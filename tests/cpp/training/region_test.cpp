@@ -7,9 +7,15 @@
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include <set>
+#include <string>
+#include <utility>
 
 #include "all_algorithms.h"
 #include "base/error.h"
@@ -57,9 +63,11 @@ struct Model {
 };
 
 // Returns the region with the cheapest plan if the primitives of `layout` cost nothing.
-std::shared_ptr<TrainingRegion> make_region(Layout layout,
+std::shared_ptr<TrainingRegion> make_region(Layout layout, const char* text = kGraph,
+                                            std::vector<NodeParameters> parameters = {
+                                                {0, 1}, {}, {2, 3}, {}, {}},
                                             const std::vector<int>& recomputed = {}) {
-  const Graph forward = parse_graph(kGraph);
+  const Graph forward = parse_graph(text);
   const Graph graph = training_graph(forward, {0}, recomputed);
   const Candidates candidates = training_candidates(graph, all_algorithms(), cpu_device());
   const std::vector<Candidate> transforms =
@@ -78,8 +86,7 @@ std::shared_ptr<TrainingRegion> make_region(Layout layout,
   }
   const Plan plan = make_plan(graph, candidates, transforms, costs).plan;
   return std::make_shared<TrainingRegion>(forward, std::vector<int>{0}, recomputed, candidates,
-                                          plan,
-                                          std::vector<NodeParameters>{{0, 1}, {}, {2, 3}, {}, {}});
+                                          plan, std::move(parameters));
 }
 
 std::vector<at::Tensor> run(const std::shared_ptr<TrainingRegion>& region, const Model& model) {
@@ -98,14 +105,14 @@ std::vector<at::Tensor> gradients(const std::vector<at::Tensor>& outputs, const 
   return torch::autograd::grad(outputs, model.leaves(), of, /*retain_graph=*/true, create_graph);
 }
 
-void expect_gradients_of_torch(const std::vector<int>& recomputed) {
+TEST(TrainingRegion, HasTheGradientsOfTorchInEveryLayout) {
   at::manual_seed(3);
   const Model model = Model::make();
   for (const Layout layout : {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c}) {
     Model own = model, other = model;
     own.mean = model.mean.clone(), own.var = model.var.clone();
     other.mean = model.mean.clone(), other.var = model.var.clone();
-    const auto found = run(make_region(layout, recomputed), own), expected = other.run();
+    const auto found = run(make_region(layout), own), expected = other.run();
     ASSERT_EQ(found.size(), 2U);
     for (int i = 0; i < 2; ++i) EXPECT_TRUE(found[i].allclose(expected[i], 1e-4, 1e-4));
     const auto diffs = gradients(found, own), wanted = gradients(expected, other);
@@ -119,19 +126,121 @@ void expect_gradients_of_torch(const std::vector<int>& recomputed) {
   }
 }
 
-TEST(TrainingRegion, HasTheGradientsOfTorchInEveryLayout) { expect_gradients_of_torch({}); }
+// A convolution, a batch norm and an activation, whose result the next convolution reads.
+std::string chain_with(const std::string& activation) {
+  return "torchalgo graph 1\n"
+         "value\tx\t2,20,8,9\tf32\nvalue\ty\t2,20,8,9\tf32\nvalue\tm\t2,20,1,1\tf32\n"
+         "value\tz\t2,20,8,9\tf32\nvalue\tr\t2,20,8,9\tf32\nvalue\tw\t2,20,8,9\tf32\n"
+         "node\tconv\tconv\t0\t1\tfwd_f32_n2c20h8w9_k20r3s3_st1x1_pad1x1_dil1x1_g1\t\n"
+         "node\tbn.moments\tmoments\t1\t2\tmoments_f32_n2c20h8w9\t\n"
+         "node\tbn\tnormalize\t1,2\t3\tnormalize_f32_n2c20h8w9_eps1e-05\t\n"
+         "node\tact\tact\t3\t4\t" +
+         activation +
+         "_f32_n2c20h8w9\t\n"
+         "node\tnext\tconv\t4\t5\tfwd_f32_n2c20h8w9_k20r3s3_st1x1_pad1x1_dil1x1_g1\t\n"
+         "input\t0\tnchw\noutput\t5\n";
+}
+
+std::vector<std::string> names_of_saved(const TrainingRegion& region) {
+  std::vector<std::string> found;
+  for (const SavedTensor& each : region.saved()) found.push_back(each.value);
+  std::sort(found.begin(), found.end());
+  return found;
+}
 
 TEST(TrainingRegion, HasTheSameGradientsIfAResultIsComputedAgain) {
-  const std::vector<int> values = recomputable_values(parse_graph(kGraph));
-  EXPECT_EQ(values, std::vector<int>{4});  // of the ReLU
-  expect_gradients_of_torch(values);
-  const auto names = [](const std::shared_ptr<TrainingRegion>& region) {
-    std::vector<std::string> found;
-    for (const SavedTensor& each : region->saved()) found.push_back(each.value);
-    return found;
-  };
-  EXPECT_EQ(names(make_region(Layout::kNchw)), (std::vector<std::string>{"y", "m", "r"}));
-  EXPECT_EQ(names(make_region(Layout::kNchw, values)), (std::vector<std::string>{"y", "m"}));
+  at::manual_seed(5);
+  const auto variable = [](at::Tensor tensor) { return tensor.set_requires_grad(true); };
+  const std::vector<at::Tensor> parameters = {
+      variable(at::randn({20, 20, 3, 3})), variable(at::rand({20}) + 0.5),
+      variable(at::randn({20})), variable(at::randn({20, 20, 3, 3}))};
+  const at::Tensor x = variable(at::randn({2, 20, 8, 9})), of = at::randn({2, 20, 8, 9});
+  std::vector<at::Tensor> leaves = {x};
+  leaves.insert(leaves.end(), parameters.begin(), parameters.end());
+  const std::vector<NodeParameters> places = {{0, -1}, {}, {1, 2}, {}, {3, -1}};
+  using Names = std::vector<std::string>;
+  for (const auto& [activation, saved] : std::map<std::string, Names>{
+           {"relu", {"m", "r", "y"}}, {"silu", {"m", "r", "y", "z"}}}) {
+    const std::string text = chain_with(activation);
+    const std::vector<int> again = recomputable_values(parse_graph(text));
+    EXPECT_EQ(again, std::vector<int>{4});
+    for (const Layout layout : {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c}) {
+      const auto region = make_region(layout, text.c_str(), places);
+      const auto other = make_region(layout, text.c_str(), places, again);
+      EXPECT_EQ(names_of_saved(*region), saved);
+      EXPECT_EQ(names_of_saved(*other), (Names{"m", "y"}));
+      const auto gradients_of = [&](const std::shared_ptr<TrainingRegion>& each) {
+        return torch::autograd::grad(TrainingRegion::run(each, {x}, parameters, {}), leaves, {of});
+      };
+      const auto found = gradients_of(other), wanted = gradients_of(region);
+      for (std::size_t i = 0; i < wanted.size(); ++i) {
+        EXPECT_TRUE(found[i].allclose(wanted[i], 1e-4, 1e-4)) << i << to_string(layout);
+      }
+    }
+  }
+}
+
+// A convolution, a SiLU, and a squeeze-and-excitation of its result with a scale from 0 to 1.
+constexpr const char* kSqueezeExcite =
+    "torchalgo graph 1\n"
+    "value\tx\t2,20,8,9\tf32\nvalue\ty\t2,20,8,9\tf32\nvalue\tz\t2,20,8,9\tf32\n"
+    "value\tmean\t2,20,1,1\tf32\nvalue\ta\t2,6,1,1\tf32\nvalue\tb\t2,6,1,1\tf32\n"
+    "value\tc\t2,20,1,1\tf32\nvalue\tscale\t2,20,1,1\tf32\nvalue\tr\t2,20,8,9\tf32\n"
+    "node\tconv\tconv\t0\t1\tfwd_f32_n2c20h8w9_k20r3s3_st1x1_pad1x1_dil1x1_g1+bias\t\n"
+    "node\tsilu\tsilu\t1\t2\tsilu_f32_n2c20h8w9\t\n"
+    "node\tpool\tpool\t2\t3\tavgpool_f32_n2c20h8w9_p1q1\t\n"
+    "node\tfc1\tconv\t3\t4\tfwd_f32_n2c20h1w1_k6r1s1_st1x1_pad0x0_dil1x1_g1+bias\t\n"
+    "node\trelu\trelu\t4\t5\trelu_f32_n2c6h1w1\t\n"
+    "node\tfc2\tconv\t5\t6\tfwd_f32_n2c6h1w1_k20r1s1_st1x1_pad0x0_dil1x1_g1+bias\t\n"
+    "node\tsigmoid\tsigmoid\t6\t7\tsigmoid_f32_n2c20h1w1\t\n"
+    "node\tmul\tmul\t2,7\t8\tmul_f32_n2c20h8w9_channelwise\t\n"
+    "input\t0\tnchw\noutput\t8\n";
+
+TEST(TrainingRegion, HasTheGradientsOfASqueezeAndExcitationInEveryLayout) {
+  at::manual_seed(4);
+  const auto variable = [](at::Tensor tensor) { return tensor.set_requires_grad(true); };
+  const at::Tensor x = variable(at::randn({2, 20, 8, 9}));
+  const std::vector<at::Tensor> parameters = {
+      variable(at::randn({20, 20, 3, 3}) * 0.1), variable(at::randn({20})),
+      variable(at::randn({6, 20, 1, 1})),        variable(at::randn({6})),
+      variable(at::randn({20, 6, 1, 1})),        variable(at::randn({20}))};
+  const auto& p = parameters;
+  const at::Tensor z = at::silu(at::conv2d(x, p[0], p[1], 1, 1));
+  const at::Tensor hidden = at::relu(at::conv2d(z.mean({2, 3}, true), p[2], p[3]));
+  const at::Tensor expected = z * at::sigmoid(at::conv2d(hidden, p[4], p[5]));
+  std::vector<at::Tensor> leaves = {x};
+  leaves.insert(leaves.end(), parameters.begin(), parameters.end());
+  const at::Tensor of = at::randn(expected.sizes());
+  const auto wanted = torch::autograd::grad({expected}, leaves, {of});
+  for (const Layout layout : {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c}) {
+    const auto region =
+        make_region(layout, kSqueezeExcite, {{0, 1}, {}, {}, {2, 3}, {}, {4, 5}, {}, {}});
+    const auto found = TrainingRegion::run(region, {x}, parameters, {});
+    EXPECT_TRUE(found[0].allclose(expected, 1e-4, 1e-4)) << to_string(layout);
+    const auto diffs = torch::autograd::grad(found, leaves, {of});
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const double error = (diffs[i] - wanted[i]).norm().item<double>();
+      EXPECT_LT(error, 1e-4 * wanted[i].norm().item<double>()) << i << to_string(layout);
+    }
+  }
+}
+
+// The gradient of a SiLU reads what the SiLU reads, so the convolution must write it. The gradient
+// of a ReLU reads the ReLU's result.
+TEST(TrainingRegion, FusesNoActivationWhoseInputIsSaved) {
+  const Graph graph = training_graph(parse_graph(kSqueezeExcite), {0});
+  const Candidates candidates = training_candidates(graph, all_algorithms(), cpu_device());
+  std::set<std::string> fused;
+  for (const auto& list : candidates.by_anchor) {
+    for (const Candidate& candidate : list) {
+      for (std::size_t i = 1; i < candidate.covers.size(); ++i) {
+        fused.insert(graph.nodes[candidate.covers[i]].name);
+      }
+    }
+  }
+  EXPECT_TRUE(fused.contains("relu"));
+  EXPECT_FALSE(fused.contains("silu"));
+  EXPECT_FALSE(fused.contains("sigmoid"));
 }
 
 TEST(TrainingRegion, ComputesNoGradientThatNobodyNeeds) {
