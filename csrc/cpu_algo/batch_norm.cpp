@@ -69,7 +69,7 @@ void find_sums(const Kernels& kernels, const kernels::GradientSums& sums, const 
   kernels::GradientSums call = sums;
   call.diff = floats(args.src[0]);
   if (call.kind != kernels::SumKind::kPlain) call.x = floats(args.src[1]);
-  if (call.kind == kernels::SumKind::kBatchNorm) call.moments = floats(args.src[2]);
+  if (args.src.size() > 2) call.moments = floats(args.src[2]);
   call.partial = static_cast<float*>(args.workspace);
   call.dst = args.dst.mutable_data_ptr<float>();
   run_in_parallel(kernels.add_up, call, partial_count(shape) * strips_of(shape), floats_of(shape));
@@ -80,6 +80,31 @@ void find_sums(const Kernels& kernels, const kernels::GradientSums& sums, const 
 std::int64_t bytes_of_partial_sums(const BatchShape& shape, kernels::SumKind kind) {
   return partial_count(shape) * kernels::sums_per_channel(kind) * padded_channels(shape) *
          std::int64_t{sizeof(float)};
+}
+
+// Returns the activation of an epilogue [+add][+clamp], or nullopt for any other epilogue.
+std::optional<kernels::Activation> clamp_of_epilogue(const Epilogue& epilogue) {
+  Epilogue rest = epilogue;
+  if (!rest.empty() && rest.front() == PostOp::kAdd) rest.erase(rest.begin());
+  const auto activation = only_activation(rest);
+  return activation && kernels::is_clamp(*activation) ? activation : std::nullopt;
+}
+
+// Returns the clamp behind a batch norm whose gradient is computed. Writes its factors, [2, padded
+// channels]. They equal those of kNormalize bit for bit, so the gradient stops where the clamp has
+// stopped the value.
+kernels::ClampBehind clamp_behind(const BatchNormProblem& norm, const BatchShape& shape,
+                                  const KernelArgs& args, float* factors) {
+  if (!norm.activation) return {};
+  const float* const moments = floats(args.src[2]);
+  const std::int64_t padded = padded_channels(shape);
+  std::fill(factors, factors + 2 * padded, 0.0F);
+  for (std::int64_t c = 0; c < shape.channels; ++c) {
+    const double inverse = 1.0 / std::sqrt(moments[padded + c] + norm.epsilon);
+    factors[c] = static_cast<float>(inverse * floats(args.packed[0].weights)[c]);
+    factors[padded + c] = floats(args.packed[0].bias)[c];
+  }
+  return {factors, *clamp_of_epilogue({*norm.activation})};
 }
 
 // Writes the factors of kNormalize or kGradient, [4, padded channels], see kernels::Normalize.
@@ -125,29 +150,24 @@ void normalize(const Kernels& kernels, const BatchNormProblem& norm, const Batch
   call.factors = factors;
   call.dst = args.dst.mutable_data_ptr<float>();
   call.activation = activation;
+  call.clamp = clamp_behind(norm, shape, args, factors + 4 * padded_channels(shape));
   run_in_parallel(kernels.normalize, call, shape.images * shape.blocks * shape.pixels,
                   floats_of(shape));
 }
 
 std::int64_t workspace_bytes(const BatchNormProblem& norm, const BatchShape& shape) {
+  constexpr auto kFloat = std::int64_t{sizeof(float)};
+  const std::int64_t of_clamp = norm.activation ? 2 * padded_channels(shape) * kFloat : 0;
   switch (norm.step) {
     case BatchNormStep::kMoments:
       return partial_count(shape) * shape.channels * std::int64_t{sizeof(kernels::Moments)};
     case BatchNormStep::kGradientSums:
-      return bytes_of_partial_sums(shape, kernels::SumKind::kBatchNorm);
+      return bytes_of_partial_sums(shape, kernels::SumKind::kBatchNorm) + of_clamp;
     case BatchNormStep::kNormalize:
     case BatchNormStep::kGradient:
-      return 4 * padded_channels(shape) * std::int64_t{sizeof(float)};
+      return 4 * padded_channels(shape) * kFloat + of_clamp;
   }
   return 0;
-}
-
-// Returns the clamp of an epilogue [+add][+clamp], or nullopt for any other epilogue.
-std::optional<kernels::Activation> clamp_of_epilogue(const Epilogue& epilogue) {
-  Epilogue rest = epilogue;
-  if (!rest.empty() && rest.front() == PostOp::kAdd) rest.erase(rest.begin());
-  const auto activation = only_activation(rest);
-  return activation && kernels::is_clamp(*activation) ? activation : std::nullopt;
 }
 
 BatchShape shape_of(const BatchNormProblem& norm, Layout layout) {
@@ -159,7 +179,8 @@ constexpr std::initializer_list<Layout> kLayouts = {Layout::kNchw, Layout::kNhwc
 Offer offer_batch_norm(const Problem& problem, const Device&) {
   const auto* norm = std::get_if<BatchNormProblem>(&problem);
   if (norm == nullptr) return {{}, "needs a step of a batch norm"};
-  if (!clamp_of_epilogue(norm->epilogue)) {
+  const auto behind = norm->activation ? Epilogue{*norm->activation} : norm->epilogue;
+  if (!clamp_of_epilogue(behind)) {
     return {{}, "needs at most an addition and then a ReLU or a clamp to follow"};
   }
   Offer offer = offer_f32("cpu.batch_norm", norm->dtype, kLayouts);
@@ -175,7 +196,8 @@ Kernel prepare_batch_norm(const Kernels& kernels, const Problem& problem,
   const BatchShape shape = shape_of(norm, primitive.src);
   const auto activation = clamp_of_epilogue(norm.epilogue);
   TORCHALGO_ASSERT(activation.has_value());
-  kernels::GradientSums sums = {.shape = shape, .kind = kernels::SumKind::kBatchNorm, .sets = 1};
+  const auto kind = norm.activation ? kernels::SumKind::kClamped : kernels::SumKind::kBatchNorm;
+  kernels::GradientSums sums = {.shape = shape, .kind = kind, .sets = 1};
   sums.epsilon = norm.epsilon;
   Kernel kernel = {.problem = problem, .primitive = primitive};
   kernel.run = [=](const KernelArgs& args) {
@@ -183,9 +205,15 @@ Kernel prepare_batch_norm(const Kernels& kernels, const Problem& problem,
       case BatchNormStep::kMoments:
         find_moments(kernels, shape, args);
         break;
-      case BatchNormStep::kGradientSums:
-        find_sums(kernels, sums, args);
+      case BatchNormStep::kGradientSums: {
+        kernels::GradientSums call = sums;
+        auto* const partial = static_cast<char*>(args.workspace);
+        auto* const factors =
+            reinterpret_cast<float*>(partial + bytes_of_partial_sums(shape, sums.kind));
+        call.clamp = clamp_behind(norm, shape, args, factors);
+        find_sums(kernels, call, args);
         break;
+      }
       case BatchNormStep::kNormalize:
       case BatchNormStep::kGradient:
         normalize(kernels, norm, shape, *activation, args);

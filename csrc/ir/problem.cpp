@@ -254,7 +254,8 @@ Sizes weights_of(const ResizeProblem&) { return {}; }
 Sizes weights_of(const LinearProblem& p) { return {p.k, p.c}; }
 Sizes weights_of(const TransformProblem&) { return {}; }
 Sizes weights_of(const BatchNormProblem& p) {
-  const bool has_scale = p.step == BatchNormStep::kNormalize || p.step == BatchNormStep::kGradient;
+  const bool has_scale = p.step == BatchNormStep::kNormalize ||
+                         p.step == BatchNormStep::kGradient || p.activation.has_value();
   return has_scale ? Sizes{p.c} : Sizes{};
 }
 Sizes weights_of(const ActivationGradientProblem&) { return {}; }

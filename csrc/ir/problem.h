@@ -141,13 +141,17 @@ struct GroupNormProblem {
 enum class BatchNormStep : std::uint8_t { kMoments, kNormalize, kGradientSums, kGradient };
 
 /// A step of a batch norm of a tensor [n, c, h, w]. Only kNormalize has an epilogue. kMoments does
-/// not use `epsilon`. Source of the formulas: Ioffe & Szegedy 2015, arXiv:1502.03167.
+/// not use `epsilon`. kGradientSums and kGradient may have the activation that follows the batch
+/// norm. Then they read the gradient of the activation's result. They compute the activation's
+/// input again from x, so that it need not be kept, and multiply by the derivative there. Source of
+/// the formulas: Ioffe & Szegedy 2015, arXiv:1502.03167.
 struct BatchNormProblem {
   BatchNormStep step = BatchNormStep::kMoments;
   DType dtype = DType::kF32;
   std::int64_t n = 1, c = 1, h = 1, w = 1;
   double epsilon = 1e-5;  // from 0 to 1
   Epilogue epilogue;
+  std::optional<PostOp> activation;
   bool operator==(const BatchNormProblem&) const = default;
 };
 

@@ -171,8 +171,9 @@ std::string print(const TransformProblem& p) {
 std::string print(const BatchNormProblem& p) {
   const std::string epsilon =
       p.step == BatchNormStep::kMoments ? "" : fmt::format("_eps{}", p.epsilon);
+  const Epilogue behind = p.activation ? Epilogue{*p.activation} : p.epilogue;
   return fmt::format("{}_{}_{}{}{}", name_of(kBatchNormSteps, p.step), to_string(p.dtype),
-                     print_nchw(p), epsilon, print_epilogue(p.epilogue));
+                     print_nchw(p), epsilon, print_epilogue(behind));
 }
 
 std::string print(const ActivationGradientProblem& p) {
@@ -480,7 +481,12 @@ BatchNormProblem read_batch_norm(Reader& in, BatchNormStep step) {
     in.expect("_eps");
     p.epsilon = in.real(0, 1);
   }
-  if (step == BatchNormStep::kNormalize) p.epilogue = in.epilogue();
+  if (step == BatchNormStep::kNormalize) {
+    p.epilogue = in.epilogue();
+  } else if (step != BatchNormStep::kMoments && in.take("+")) {
+    p.activation = in.post_op("an activation");
+    if (!is_activation(*p.activation)) in.fail("an activation before");
+  }
   return p;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "base/error.h"
@@ -72,6 +73,7 @@ class Backward {
       : forward_(inference),
         wanted_(wanted),
         graph_(inference),
+        readers_(readers_of(inference)),
         kept_(inference.values.size()),
         partial_(inference.values.size()) {
     for (std::size_t v = 0; v < kept_.size(); ++v) kept_[v] = static_cast<int>(v);
@@ -144,6 +146,14 @@ class Backward {
   int kept(int value) {
     if (kept_[value] < 0) kept_[value] = compute_again(forward_.values[value].producer);
     return kept_[value];
+  }
+
+  // Returns true if `value` is the result of a batch norm that nothing else reads.
+  [[nodiscard]] bool is_behind_norm_alone(int value) const {
+    const int producer = forward_.values[value].producer;
+    return producer >= 0 && is_normalization(forward_.nodes[producer]) &&
+           readers_[value].size() == 1 &&
+           std::count(forward_.outputs.begin(), forward_.outputs.end(), value) == 0;
   }
 
   int compute_again(int producer) {
@@ -296,6 +306,10 @@ class Backward {
     const int a = node.inputs[0];
     if (problem.kind == EltwiseKind::kActivation) {
       const PostOp& activation = problem.epilogue[0];
+      if (is_behind_norm_alone(a) && has_gradient_of_result(activation)) {
+        behind_norm_.emplace(a, activation);  // a part of the batch norm's gradient
+        return give(a, gradient);
+      }
       const int saved = has_gradient_of_result(activation) ? node.outputs[0] : a;
       if (!needs_[a]) return;
       return give_step(node, a, {gradient, kept(saved)}, activation_gradient(activation, a));
@@ -366,6 +380,8 @@ class Backward {
     const int x = node.inputs[0], moments = node.inputs[1];
     BatchNormProblem step = problem;
     step.epilogue.clear();
+    const auto behind = behind_norm_.find(node.outputs[0]);
+    if (behind != behind_norm_.end()) step.activation = behind->second;
     step.step = BatchNormStep::kGradientSums;
     const int sums = add_step(node.name + ".bwd_sums", {gradient, x, moments}, moments, step);
     graph_.outputs.push_back(sums);
@@ -411,8 +427,10 @@ class Backward {
   const Graph& forward_;
   const std::vector<int>& wanted_;
   Graph graph_;
-  std::vector<int> kept_;                  // per value of the forward pass; -1: not computed yet
-  std::vector<bool> needs_;                // per value of the forward pass
+  const std::vector<std::vector<int>> readers_;  // per value of the forward pass
+  std::map<int, PostOp> behind_norm_;  // the activation behind a batch norm, per result of the norm
+  std::vector<int> kept_;              // per value of the forward pass; -1: not computed yet
+  std::vector<bool> needs_;            // per value of the forward pass
   std::vector<std::vector<int>> partial_;  // per value of the forward pass: gradients to be added
 };
 
@@ -434,13 +452,15 @@ std::vector<int> recomputable_values(const Graph& inference) {
     int result = node.outputs[0];
     if (is_output(result)) continue;
     const std::vector<int>& first = readers[result];
-    const bool is_activated = first.size() == 1 && applies_activation(inference.nodes[first[0]]);
-    if (is_activated) result = inference.nodes[first[0]].outputs[0];
+    bool is_read = false;
+    if (first.size() == 1 && applies_activation(inference.nodes[first[0]])) {
+      const Node& activation = inference.nodes[first[0]];
+      result = activation.outputs[0];
+      is_read = !has_gradient_of_result(epilogue_of(*activation.problem)[0]);
+    }
     const std::vector<int>& own = readers[result];
-    // The gradient of the activation reads one of its two ends.
-    const bool is_read = is_activated || std::any_of(own.begin(), own.end(), [&](int n) {
-                           return reads_input_again(inference.nodes[n]);
-                         });
+    is_read = is_read || std::any_of(own.begin(), own.end(),
+                                     [&](int n) { return reads_input_again(inference.nodes[n]); });
     const bool is_known = std::all_of(own.begin(), own.end(), [&](int n) {
       const Node& reader = inference.nodes[n];
       return reads_input_again(reader) || (reader.problem && is_sum_or_concat(*reader.problem));

@@ -16,7 +16,9 @@ namespace torchalgo {
 ///   convolution    bwd_data (if the input needs a gradient) and bwd_filter, which reads src in the
 ///                  primitive's src and diff_dst in its dst; no node reads its result, and its
 ///                  layout is in the primitive's name. With a bias also bwd_bias
-///   batch norm     bwd_sums, the gradients of shift and scale, and bwd
+///   batch norm     bwd_sums, the gradients of shift and scale, and bwd. Both include the gradient
+///   of
+///                  a ReLU or another clamp that alone reads the result
 ///   activation     reads the saved result (ReLU and clamps) or the saved input. No call fuses an
 ///                  activation whose input is saved with the operation before it
 ///   addition       none: both inputs share the gradient. Numbers per channel, [n, c, 1, 1], get
@@ -28,8 +30,7 @@ namespace torchalgo {
 /// The gradients of a value with several readers are added two at a time. Some gradients have no
 /// problem of their own (resize, scale-shift, layer and group norm, slice, shuffle). They are
 /// planned as elementwise problems on the tensor that they write, which have the same layouts and
-/// bytes, and can not run. The gradient of an activation in an epilogue reads the node's result,
-/// which is right for a ReLU and a clamp only.
+/// bytes, and can not run.
 ///
 /// @return  a graph whose inputs are those of `inference`, then "<output>.grad" in nchw, and whose
 /// outputs are those of `inference`, then the weights' gradients, then those of `wanted`.

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "profiler/check.h"
+#include "provider/gradients.h"
 
 namespace torchalgo {
 namespace {
@@ -92,6 +93,23 @@ void make_moments_valid(const Problem& problem, Sample& sample) {
   sample.src[moments][1].abs_().add_(0.5);
 }
 
+// Sets the gradient to 0 where rounding may decide on which side of a bend an activation's input
+// is: that input is computed again from x.
+void clear_gradient_at_bends(const Problem& problem, Sample& sample) {
+  const auto* norm = std::get_if<BatchNormProblem>(&problem);
+  if (norm == nullptr || !norm->activation) return;
+  BatchNormProblem forward = *norm;
+  forward.step = BatchNormStep::kNormalize;
+  const LayerWeights weights = {sample.weights[0].weights.to(at::kDouble),
+                                sample.weights[0].bias.to(at::kDouble)};
+  const std::vector<at::Tensor> src = {sample.src[1].to(at::kDouble),
+                                       sample.src[2].to(at::kDouble)};
+  const at::Tensor y = batch_norm_step(forward, src, weights);
+  for (const double bend : {0.0, 6.0, norm->activation->numbers[0], norm->activation->numbers[1]}) {
+    sample.src[0].masked_fill_((y - bend).abs().lt(1e-3), 0);
+  }
+}
+
 }  // namespace
 
 Sample make_sample(const Problem& problem, std::uint64_t seed, at::Device device) {
@@ -112,6 +130,7 @@ Sample make_sample(const Problem& problem, std::uint64_t seed, at::Device device
   }
   make_moments_valid(problem, sample);
   sample.weights = sample_weights(problem, generator, type);
+  clear_gradient_at_bends(problem, sample);
   return sample;
 }
 

@@ -46,10 +46,12 @@ at::Tensor batch_norm_step(const BatchNormProblem& step, std::span<const at::Ten
   const at::Tensor& moments = src[is_forward ? 1 : 2];
   const at::Tensor inverse = inverse_deviation(moments, step.epsilon);
   const at::Tensor normalized = (x - moments.narrow(0, 0, 1)) * inverse;
-  if (is_forward) {
+  const auto result = [&] {
     return normalized * weights.weights.view({-1, 1, 1}) + weights.bias.view({-1, 1, 1});
-  }
-  const at::Tensor& diff = src[0];
+  };
+  if (is_forward) return result();
+  const at::Tensor diff =
+      step.activation ? activation_gradient(src[0], result(), *step.activation) : src[0];
   if (step.step == BatchNormStep::kGradientSums) {
     return at::cat({diff.sum({0, 2, 3}, true), (diff * normalized).sum({0, 2, 3}, true)});
   }

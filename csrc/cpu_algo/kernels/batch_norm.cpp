@@ -9,23 +9,53 @@
 namespace torchalgo::kernels::TORCHALGO_ISA {
 namespace {
 
+// The bounds of the clamp behind a batch norm.
+struct Bounds {
+  Vec low, high;
+};
+
+// A clamp without an upper bound gets a NaN. No comparison with it is true, so an infinite input
+// keeps its gradient, as in torch.
+Bounds bounds_of(const Activation& activation) {
+  const Clamp clamp = clamp_of(activation);
+  const bool is_open = clamp.high == std::numeric_limits<float>::infinity();
+  return {Vec(clamp.low), Vec(is_open ? std::numeric_limits<float>::quiet_NaN() : clamp.high)};
+}
+
+// Returns `diff` where the clamp's input is between its bounds or a NaN, else 0.
+[[gnu::always_inline]] inline Vec between(const Vec& diff, const Vec& input, const Bounds& bounds) {
+  const Vec zero(0.0F);
+  return where_at_most(input, bounds.low, zero, where_at_most(bounds.high, input, zero, diff));
+}
+
 // A task of add_up_gradients. `second` gets the second sums of kBatchNorm.
 struct Part {
-  const float *diff, *x, *mean;
+  const float *diff, *x, *mean, *factor, *shift;
   float *sums, *second;
   std::int64_t step, pixels;  // floats from a pixel to the next, and their number
+  Bounds bounds;
+};
+
+constexpr bool has_mean(SumKind kind) {
+  return kind == SumKind::kBatchNorm || kind == SumKind::kClamped;
+}
+
+// The numbers of one vector of channels.
+struct Channels {
+  Vec mean, factor, shift;
 };
 
 // Adds one vector to the sums.
 template <SumKind kind>
-[[gnu::always_inline]] inline void add_terms(const Vec& diff, const Vec& x, const Vec& mean,
-                                             Vec& sums, Vec& second) {
-  if constexpr (kind == SumKind::kProducts) {
-    sums = fmadd(diff, x, sums);
-  } else {
-    sums = sums + diff;
+[[gnu::always_inline]] inline void add_terms(Vec diff, const Vec& x, const Channels& by,
+                                             const Bounds& bounds, Vec& sums, Vec& second) {
+  if constexpr (kind == SumKind::kClamped) {
+    const Vec centered = x - by.mean;
+    diff = between(diff, fmadd(centered, by.factor, by.shift), bounds);
+    second = fmadd(diff, centered, second);
   }
-  if constexpr (kind == SumKind::kBatchNorm) second = fmadd(diff, x - mean, second);
+  if constexpr (kind == SumKind::kBatchNorm) second = fmadd(diff, x - by.mean, second);
+  sums = kind == SumKind::kProducts ? fmadd(diff, x, sums) : sums + diff;
 }
 
 // Adds up `width` adjacent vectors of each pixel, or the first `lanes` lanes of one vector, from
@@ -33,13 +63,16 @@ template <SumKind kind>
 template <SumKind kind, int width, bool is_whole>
 inline void add_up_lanes(const Part& part, std::int64_t first, std::int64_t lanes) {
   constexpr int kRows = 4 / width;  // independent sums, which hide the latency of an addition
-  constexpr bool kHasX = kind != SumKind::kPlain, kHasMean = kind == SumKind::kBatchNorm;
-  Vec mean[width], sums[kRows][width], second[kRows][width];
+  constexpr bool kHasX = kind != SumKind::kPlain, kIsClamped = kind == SumKind::kClamped;
+  Channels by[width];
+  Vec sums[kRows][width], second[kRows][width];
   const auto load = [lanes](const float* at, int i) {
     return is_whole ? Vec::loadu(at + i * kLanes) : Vec::loadu(at, lanes);
   };
   for (int i = 0; i < width; ++i) {
-    mean[i] = kHasMean ? load(part.mean + first, i) : Vec(0.0F);
+    by[i].mean = has_mean(kind) ? load(part.mean + first, i) : Vec(0.0F);
+    by[i].factor = kIsClamped ? load(part.factor + first, i) : Vec(0.0F);
+    by[i].shift = kIsClamped ? load(part.shift + first, i) : Vec(0.0F);
     for (int row = 0; row < kRows; ++row) sums[row][i] = second[row][i] = Vec(0.0F);
   }
   const float* diff = part.diff + first;
@@ -48,7 +81,7 @@ inline void add_up_lanes(const Part& part, std::int64_t first, std::int64_t lane
     for (int i = 0; i < width; ++i) {
       const Vec value = load(diff + offset, i);
       const Vec other = kHasX ? load(x + offset, i) : value;
-      add_terms<kind>(value, other, mean[i], sums[row][i], second[row][i]);
+      add_terms<kind>(value, other, by[i], part.bounds, sums[row][i], second[row][i]);
     }
   };
   std::int64_t pixel = 0;
@@ -63,7 +96,7 @@ inline void add_up_lanes(const Part& part, std::int64_t first, std::int64_t lane
     }
     const std::int64_t at = first + i * kLanes, count = is_whole ? kLanes : lanes;
     sums[0][i].store(part.sums + at, count);
-    if constexpr (kHasMean) second[0][i].store(part.second + at, count);
+    if constexpr (has_mean(kind)) second[0][i].store(part.second + at, count);
   }
 }
 
@@ -78,15 +111,16 @@ inline void add_up_strip(const Part& part, std::int64_t lanes) {
 // Adds up adjacent numbers of one channel.
 template <SumKind kind>
 inline void add_up_plane(const Part& part) {
-  constexpr bool kHasX = kind != SumKind::kPlain, kHasMean = kind == SumKind::kBatchNorm;
-  const Vec mean(kHasMean ? *part.mean : 0.0F);
+  constexpr bool kHasX = kind != SumKind::kPlain, kIsClamped = kind == SumKind::kClamped;
+  const Channels by = {Vec(has_mean(kind) ? *part.mean : 0.0F),
+                       Vec(kIsClamped ? *part.factor : 0.0F), Vec(kIsClamped ? *part.shift : 0.0F)};
   constexpr int kRows = 4;
   Vec sums[kRows], second[kRows];
   for (int row = 0; row < kRows; ++row) sums[row] = second[row] = Vec(0.0F);
   const auto add = [&](std::int64_t at, int row, std::int64_t count) {
     const Vec value = Vec::loadu(part.diff + at, count);
     const Vec other = kHasX ? Vec::loadu(part.x + at, count) : value;
-    add_terms<kind>(value, other, mean, sums[row], second[row]);
+    add_terms<kind>(value, other, by, part.bounds, sums[row], second[row]);
   };
   std::int64_t i = 0;
   for (; i + kRows * kLanes <= part.pixels; i += kRows * kLanes) {
@@ -94,7 +128,7 @@ inline void add_up_plane(const Part& part) {
   }
   for (; i < part.pixels; i += kLanes) add(i, 0, std::min<std::int64_t>(kLanes, part.pixels - i));
   *part.sums = sum_of((sums[0] + sums[1]) + (sums[2] + sums[3]));
-  if constexpr (kHasMean) {
+  if constexpr (has_mean(kind)) {
     *part.second = sum_of((second[0] + second[1]) + (second[2] + second[3]));
   }
 }
@@ -116,84 +150,106 @@ inline void add_up_part(SumKind kind, const Part& part, std::int64_t lanes) {
       return add_up_part<SumKind::kProducts>(part, lanes);
     case SumKind::kBatchNorm:
       return add_up_part<SumKind::kBatchNorm>(part, lanes);
+    case SumKind::kClamped:
+      return add_up_part<SumKind::kClamped>(part, lanes);
   }
 }
 
-// The factors of some channels, and the bounds of the clamp.
+// What Normalize::other is.
+enum class Other : std::uint8_t { kNone, kPlain, kClamped };
+
+// The factors of some channels, the bounds of the clamp of the result, and those of the clamp
+// behind.
 struct Factors {
-  const float *mean, *factor, *shift, *weight;
+  const float *mean, *factor, *shift, *weight, *clamp_factor, *clamp_shift;
   Vec low, high;
+  Bounds behind;
 };
 
 struct ChannelFactors {
-  Vec mean, factor, shift, weight;
+  Vec mean, factor, shift, weight, clamp_factor, clamp_shift;
 };
 
-template <bool has_other>
+// Returns the factors that `load` reads. Those that `other` does not need are zero.
+template <Other other, class Load>
+[[gnu::always_inline]] inline ChannelFactors factors_of(const Factors& all, const Load& load) {
+  ChannelFactors by = {load(all.mean), load(all.factor), load(all.shift),
+                       Vec(0.0F),      Vec(0.0F),        Vec(0.0F)};
+  if constexpr (other != Other::kNone) by.weight = load(all.weight);
+  if constexpr (other == Other::kClamped) {
+    by.clamp_factor = load(all.clamp_factor);
+    by.clamp_shift = load(all.clamp_shift);
+  }
+  return by;
+}
+
+template <Other kind>
 [[gnu::always_inline]] inline Vec normalize(const Vec& x, const float* other, std::int64_t count,
                                             const ChannelFactors& by, const Factors& all) {
-  Vec value = fmadd(x - by.mean, by.factor, by.shift);
-  if constexpr (has_other) value = fmadd(Vec::loadu(other, count), by.weight, value);
+  const Vec centered = x - by.mean;
+  Vec value = fmadd(centered, by.factor, by.shift);
+  if constexpr (kind != Other::kNone) {
+    Vec added = Vec::loadu(other, count);
+    if constexpr (kind == Other::kClamped) {
+      added = between(added, fmadd(centered, by.clamp_factor, by.clamp_shift), all.behind);
+    }
+    value = fmadd(added, by.weight, value);
+  }
   return apply_clamp(value, all.low, all.high);
 }
 
 // Handles `count` adjacent numbers of one channel.
-template <bool has_other>
+template <Other kind>
 inline void normalize_plane(const float* x, const float* other, float* dst, std::int64_t count,
                             const Factors& factors) {
-  const ChannelFactors by = {Vec(*factors.mean), Vec(*factors.factor), Vec(*factors.shift),
-                             Vec(*factors.weight)};
+  const auto by = factors_of<kind>(factors, [](const float* at) { return Vec(*at); });
   for (std::int64_t i = 0; i < count; i += kLanes) {
     const std::int64_t rest = std::min<std::int64_t>(kLanes, count - i);
-    normalize<has_other>(Vec::loadu(x + i, rest), other + i, rest, by, factors)
-        .store(dst + i, rest);
+    normalize<kind>(Vec::loadu(x + i, rest), other + i, rest, by, factors).store(dst + i, rest);
   }
 }
 
 // Handles `pixels` pixels of a block of 16 channels.
-template <bool has_other>
+template <Other kind>
 inline void normalize_block(const float* x, const float* other, float* dst, std::int64_t pixels,
                             const Factors& factors) {
   ChannelFactors by[kBlockVectors];
   for (int i = 0; i < kBlockVectors; ++i) {
-    by[i] = {Vec::loadu(factors.mean + i * kLanes), Vec::loadu(factors.factor + i * kLanes),
-             Vec::loadu(factors.shift + i * kLanes), Vec::loadu(factors.weight + i * kLanes)};
+    by[i] = factors_of<kind>(factors, [i](const float* at) { return Vec::loadu(at + i * kLanes); });
   }
   for (std::int64_t at = 0; at < pixels * kBlock; at += kBlock) {
     for (int i = 0; i < kBlockVectors; ++i) {
       const std::int64_t lane = at + i * kLanes;
-      normalize<has_other>(Vec::loadu(x + lane), other + lane, kLanes, by[i], factors)
-          .store(dst + lane);
+      normalize<kind>(Vec::loadu(x + lane), other + lane, kLanes, by[i], factors).store(dst + lane);
     }
   }
 }
 
 // Handles `pixels` pixels of `lanes` channels.
-template <bool has_other>
+template <Other kind>
 inline void normalize_pixels(const float* x, const float* other, float* dst, std::int64_t pixels,
                              std::int64_t lanes, const Factors& factors) {
   for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
     for (std::int64_t lane = 0; lane < lanes; lane += kLanes) {
       const std::int64_t rest = std::min<std::int64_t>(kLanes, lanes - lane);
-      const ChannelFactors by = {
-          Vec::loadu(factors.mean + lane, rest), Vec::loadu(factors.factor + lane, rest),
-          Vec::loadu(factors.shift + lane, rest), Vec::loadu(factors.weight + lane, rest)};
+      const auto by = factors_of<kind>(
+          factors, [lane, rest](const float* at) { return Vec::loadu(at + lane, rest); });
       const std::int64_t at = pixel * lanes + lane;
-      normalize<has_other>(Vec::loadu(x + at, rest), other + at, rest, by, factors)
+      normalize<kind>(Vec::loadu(x + at, rest), other + at, rest, by, factors)
           .store(dst + at, rest);
     }
   }
 }
 
-template <bool has_other>
+template <Other kind>
 inline void normalize_run(const float* x, const float* other, float* dst, std::int64_t pixels,
                           std::int64_t lanes, const Factors& factors) {
   if (lanes == 1) {
-    normalize_plane<has_other>(x, other, dst, pixels, factors);
+    normalize_plane<kind>(x, other, dst, pixels, factors);
   } else if (lanes == kBlock) {
-    normalize_block<has_other>(x, other, dst, pixels, factors);
+    normalize_block<kind>(x, other, dst, pixels, factors);
   } else {
-    normalize_pixels<has_other>(x, other, dst, pixels, lanes, factors);
+    normalize_pixels<kind>(x, other, dst, pixels, lanes, factors);
   }
 }
 
@@ -232,7 +288,8 @@ void combine_moments(const BatchMoments& call, std::int64_t begin, std::int64_t 
 void add_up_gradients(const GradientSums& call, std::int64_t begin, std::int64_t end) {
   const BatchShape& shape = call.shape;
   const std::int64_t strips = strips_of(shape), padded = shape.blocks * shape.lanes;
-  const bool has_x = call.kind != SumKind::kPlain, has_mean = call.kind == SumKind::kBatchNorm;
+  const bool has_x = call.kind != SumKind::kPlain, is_clamped = call.kind == SumKind::kClamped;
+  const Bounds bounds = bounds_of(call.clamp.activation);
   for (std::int64_t task = begin; task < end; ++task) {
     const std::int64_t part = task % shape.parts, strip = task / shape.parts % strips;
     const std::int64_t image = task / shape.parts / strips, first = part * shape.part_size;
@@ -245,10 +302,19 @@ void add_up_gradients(const GradientSums& call, std::int64_t begin, std::int64_t
     float* const to = call.partial +
                       (image * shape.parts + part) * sums_per_channel(call.kind) * padded + channel;
     const std::int64_t pixels = std::min(shape.part_size, shape.pixels - first);
-    add_up_part(call.kind,
-                {call.diff + at, has_x ? call.x + at : nullptr,
-                 has_mean ? call.moments + channel : nullptr, to, to + padded, shape.lanes, pixels},
-                lanes);
+    Part own = {.diff = call.diff + at,
+                .sums = to,
+                .second = to + padded,
+                .step = shape.lanes,
+                .pixels = pixels,
+                .bounds = bounds};
+    if (has_x) own.x = call.x + at;
+    if (has_mean(call.kind)) own.mean = call.moments + channel;
+    if (is_clamped) {
+      own.factor = call.clamp.factors + channel;
+      own.shift = own.factor + padded;
+    }
+    add_up_part(call.kind, own, lanes);
   }
 }
 
@@ -277,17 +343,30 @@ void run_normalize(const Normalize& call, std::int64_t begin, std::int64_t end) 
   const BatchShape& shape = call.shape;
   const std::int64_t padded = shape.blocks * shape.lanes;
   const Clamp clamp = clamp_of(call.activation);
+  const Bounds behind = bounds_of(call.clamp.activation);
   while (begin < end) {
     const std::int64_t plane = begin / shape.pixels;
     const std::int64_t count = std::min((plane + 1) * shape.pixels, end) - begin;
-    const float* const first = call.factors + plane % shape.blocks * shape.lanes;
-    const Factors factors = {first,          first + padded, first + 2 * padded, first + 3 * padded,
-                             Vec(clamp.low), Vec(clamp.high)};
+    const std::int64_t channel = plane % shape.blocks * shape.lanes;
+    const float* const first = call.factors + channel;
+    Factors factors = {.mean = first,
+                       .factor = first + padded,
+                       .shift = first + 2 * padded,
+                       .weight = first + 3 * padded,
+                       .low = Vec(clamp.low),
+                       .high = Vec(clamp.high),
+                       .behind = behind};
     const std::int64_t at = begin * shape.lanes;
-    if (call.other != nullptr) {
-      normalize_run<true>(call.x + at, call.other + at, call.dst + at, count, shape.lanes, factors);
+    const float* const x = call.x + at;
+    if (call.other == nullptr) {
+      normalize_run<Other::kNone>(x, x, call.dst + at, count, shape.lanes, factors);
+    } else if (call.clamp.factors == nullptr) {
+      normalize_run<Other::kPlain>(x, call.other + at, call.dst + at, count, shape.lanes, factors);
     } else {
-      normalize_run<false>(call.x + at, call.x + at, call.dst + at, count, shape.lanes, factors);
+      factors.clamp_factor = call.clamp.factors + channel;
+      factors.clamp_shift = factors.clamp_factor + padded;
+      normalize_run<Other::kClamped>(x, call.other + at, call.dst + at, count, shape.lanes,
+                                     factors);
     }
     begin += count;
   }

@@ -34,24 +34,34 @@ enum class SumKind : std::uint8_t {
   kPlain,      // of diff
   kProducts,   // of diff * x
   kBatchNorm,  // of diff, and of diff * (x - mean) / sqrt(variance + epsilon)
+  kClamped,    // as kBatchNorm, with diff as 0 where the clamp behind the batch norm is constant
+};
+
+/// The clamp behind a batch norm. Its input is (x - mean) * factor + shift, with numbers per
+/// channel.
+struct ClampBehind {
+  const float* factors;  // [2, blocks * lanes]: factor, shift
+  Activation activation;
 };
 
 /// Sums over each channel. `sets` is 1 for the sums over all images, and `images` for sums over
-/// each image alone. There are two sums per channel for kBatchNorm, else one.
+/// each image alone. kBatchNorm and
+/// kClamped have two sums per channel, the others one.
 struct GradientSums {
   BatchShape shape;
   SumKind kind;
   std::int64_t sets;
   const float* diff = nullptr;
   const float* x = nullptr;        // not read for kPlain
-  const float* moments = nullptr;  // [2, blocks * lanes]; read for kBatchNorm only
+  const float* moments = nullptr;  // [2, blocks * lanes]; read for kBatchNorm and kClamped
+  ClampBehind clamp = {};          // read for kClamped only
   float* partial = nullptr;        // [images * parts, sums per channel, blocks * lanes]
   float* dst = nullptr;            // [sets, sums per channel, blocks * lanes]
-  double epsilon = 0;              // read for kBatchNorm only
+  double epsilon = 0;              // read for kBatchNorm and kClamped
 };
 
 [[nodiscard]] constexpr std::int64_t sums_per_channel(SumKind kind) {
-  return kind == SumKind::kBatchNorm ? 2 : 1;
+  return kind == SumKind::kBatchNorm || kind == SumKind::kClamped ? 2 : 1;
 }
 
 /// Returns how many tasks add_up_gradients has per part of an image.
@@ -69,7 +79,8 @@ TORCHALGO_DECLARE_KERNEL(void combine_gradients(const GradientSums& call, std::i
 
 /// dst = activation((x - mean) * factor + shift + other * weight), with numbers per channel. The
 /// activation is a clamp. This is the result of a batch norm, with a residual as `other`, and it is
-/// the gradient of its input, with the result's gradient as `other`.
+/// the gradient of its input, with the result's gradient as `other`. If that is the gradient of a
+/// clamp's result, `other` counts as 0 where the clamp is constant.
 struct Normalize {
   BatchShape shape;
   const float* x;
@@ -77,6 +88,7 @@ struct Normalize {
   const float* factors;  // [4, blocks * lanes]: mean, factor, shift, weight
   float* dst;
   Activation activation;
+  ClampBehind clamp;  // factors are null: none
 };
 
 /// Writes pixels [begin, end) of images * blocks * pixels.

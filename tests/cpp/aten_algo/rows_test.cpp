@@ -74,6 +74,8 @@ const std::vector<const char*> kProblems = {
     "normalize_{}_n2c5h7w6_eps1e-05",
     "bwd_normalize_sums_{}_n2c5h7w6_eps1e-05",
     "bwd_normalize_{}_n2c5h7w6_eps1e-05",
+    "bwd_normalize_sums_{}_n2c5h7w6_eps1e-05+relu",
+    "bwd_normalize_{}_n2c5h7w6_eps1e-05+silu",
     "channelsums_{}_n2c5h7w6",
     "channelsums_{}_n2c5h7w6_perimage",
     "channelsums_{}_n2c5h7w6_perimage_product",

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/batch_norm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/relu.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "cpu_algo/row_check.h"
 
@@ -49,6 +53,23 @@ TEST(BatchNorm, AddsAResidualAndClamps) {
     BatchNormProblem problem = make_step(BatchNormStep::kNormalize, 2, 20, 9, 7);
     problem.epilogue = epilogue;
     expect_correct("cpu.batch_norm", problem, 3, kBound);
+  }
+}
+
+// The gradient of the clamp behind a batch norm is a part of both gradient steps.
+TEST(BatchNorm, StopsTheGradientWhereTheClampBehindItIsConstant) {
+  for (const BatchNormStep step : {BatchNormStep::kGradientSums, BatchNormStep::kGradient}) {
+    for (const PostOp& clamp :
+         {PostOp(PostOp::kRelu), PostOp(PostOp::kRelu6), PostOp(PostOp::kClamp, {-0.5, 0.75})}) {
+      for (const std::int64_t c : {3, 16, 40, 70, 130}) {
+        BatchNormProblem problem = make_step(step, 2, c, 5, 6);
+        problem.activation = clamp;
+        expect_correct("cpu.batch_norm", problem, 3, kBound);
+      }
+      BatchNormProblem problem = make_step(step, 2, 18, 71, 73);
+      problem.activation = clamp;
+      expect_correct("cpu.batch_norm", problem, 3, kBound);
+    }
   }
 }
 
@@ -99,6 +120,30 @@ TEST(BatchNorm, TheStepsTogetherAreThoseOfTorch) {
   EXPECT_TRUE(is_close(y, expected_y));
   EXPECT_TRUE(is_close(diff_x, expected_x));
   EXPECT_TRUE(is_close(sums, at::stack({expected_shift, expected_scale})));
+}
+
+// Our steps with a clamp are compared with autograd, since the reference has our formulas too.
+TEST(BatchNorm, TheGradientOfAReluBehindItIsThatOfTorch) {
+  const at::Tensor x = (at::randn({3, 7, 6, 5}) * 2 + 1).set_requires_grad(true);
+  const at::Tensor scale = at::randn({7}).set_requires_grad(true);
+  const at::Tensor shift = at::randn({7}).set_requires_grad(true);
+  const at::Tensor diff = at::randn({3, 7, 6, 5});
+  const at::Tensor y =
+      at::relu(at::batch_norm(x, scale, shift, {}, {}, true, 0.1, 1e-5, /*cudnn_enabled=*/false));
+  const auto expected = torch::autograd::grad({y}, {x, scale, shift}, {diff});
+  const at::NoGradGuard no_grad;
+  const Weights weights = {{scale.detach(), shift.detach()}};
+  const auto step = [](BatchNormStep kind) { return make_step(kind, 3, 7, 6, 5); };
+  BatchNormProblem sums_step = step(BatchNormStep::kGradientSums);
+  BatchNormProblem gradient_step = step(BatchNormStep::kGradient);
+  sums_step.activation = gradient_step.activation = PostOp(PostOp::kRelu);
+  const at::Tensor own = x.detach();
+  const at::Tensor moments = run_step(step(BatchNormStep::kMoments), {own}, {});
+  const at::Tensor sums = run_step(sums_step, {diff, own, moments}, weights);
+  const at::Tensor found = run_step(gradient_step, {diff, own, moments, sums}, weights);
+  EXPECT_TRUE(found.allclose(expected[0], 1e-4, 1e-5));
+  EXPECT_TRUE(sums[1].flatten().allclose(expected[1], 1e-4, 1e-4));
+  EXPECT_TRUE(sums[0].flatten().allclose(expected[2], 1e-4, 1e-4));
 }
 
 TEST(BatchNorm, RefusesOtherTypesAndOtherStepsBehindIt) {

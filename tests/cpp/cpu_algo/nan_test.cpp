@@ -61,6 +61,8 @@ const char* const kProblems[] = {
     "normalize_f32_n2c20h9w9_eps1e-05",
     "bwd_normalize_sums_f32_n2c20h9w9_eps1e-05",
     "bwd_normalize_f32_n2c20h9w9_eps1e-05",
+    "bwd_normalize_sums_f32_n2c20h9w9_eps1e-05+clamp-1000x1000",
+    "bwd_normalize_f32_n2c20h9w9_eps1e-05+clamp-1000x1000",
     "channelsums_f32_n2c20h9w9",
     "channelsums_f32_n2c20h9w9_perimage_product",
     "bwd_avgpool_f32_n2c20h9w9_r3s3_st2x2_pad1x1",

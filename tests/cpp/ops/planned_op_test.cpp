@@ -229,6 +229,7 @@ TEST_F(PlannedOpTest, FallsBackToAtenFromEveryLayoutToEveryLayout) {
                            "normalize_f32_n2c12h9w8_eps1e-05+add+relu",
                            "bwd_normalize_sums_f32_n2c12h9w8_eps1e-05",
                            "bwd_normalize_f32_n2c12h9w8_eps1e-05",
+                           "bwd_normalize_sums_f32_n2c12h9w8_eps1e-05+relu",
                            "bwd_silu_f32_n2c12h9w8",
                            "bwd_maxpool_f32_n2c12h9w8_r2s2_st2x2_pad0x0_dil1x1",
                            "channelsums_f32_n2c12h9w8",

@@ -101,6 +101,63 @@ TEST(TrainingGraph, GoesBackThroughABatchNorm) {
                 "conv.bwd_bias (bn.bwd) channelsums_f32_n2c8h4w4"}));
 }
 
+// Returns a batch norm of x with an activation, whose result `reader` reads. The last value is w.
+Graph graph_behind_norm(const std::string& activation, const std::string& reader) {
+  return parse_graph(
+      "torchalgo graph 1\n"
+      "value\tx\t2,8,4,4\tf32\nvalue\tm\t2,8,1,1\tf32\nvalue\ty\t2,8,4,4\tf32\n"
+      "value\tz\t2,8,4,4\tf32\nvalue\tw\t2,8,4,4\tf32\n"
+      "node\tbn.moments\tm\t0\t1\tmoments_f32_n2c8h4w4\t\n"
+      "node\tbn\tn\t0,1\t2\tnormalize_f32_n2c8h4w4_eps1e-05\t\n"
+      "node\tact\ta\t2\t3\t" +
+      activation + "_f32_n2c8h4w4\t\n" + reader + "input\t0\tnchw\noutput\t4\n");
+}
+
+constexpr const char* kConv =
+    "node\tconv\tc\t3\t4\tfwd_f32_n2c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1\t\n";
+constexpr const char* kAddition = "node\tadd\tc\t3,2\t4\tadd_f32_n2c8h4w4\t\n";
+
+TEST(TrainingGraph, TakesAReluIntoTheGradientOfABatchNorm) {
+  const Graph graph = graph_behind_norm("relu", kConv);
+  EXPECT_EQ(
+      backward_of(graph, training_graph(graph, {0})),
+      (std::vector<std::string>{
+          "conv.bwd_filter (z w.grad) bwd_filter_f32_n2c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1",
+          "conv.bwd_data (w.grad) bwd_data_f32_n2c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1",
+          "bn.bwd_sums (conv.bwd_data x m) bwd_normalize_sums_f32_n2c8h4w4_eps1e-05+relu",
+          "bn.bwd (conv.bwd_data x m bn.bwd_sums) bwd_normalize_f32_n2c8h4w4_eps1e-05+relu"}));
+}
+
+TEST(TrainingGraph, LeavesOtherActivationsBehindABatchNormAlone) {
+  for (const auto& [activation, reader] :
+       {std::pair("silu", kConv), std::pair("relu", kAddition)}) {  // the sum reads y too
+    const Graph graph = graph_behind_norm(activation, reader);
+    const auto lines = backward_of(graph, training_graph(graph, {0}));
+    EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                            [](const std::string& line) { return line.starts_with("act.bwd "); }),
+              1)
+        << activation;
+  }
+}
+
+// The results of the batch norm and of the activation are computed again once, for all readers.
+TEST(TrainingGraph, ComputesAResultAgainBeforeItsFirstReader) {
+  const Graph graph = graph_behind_norm("silu", kConv);
+  EXPECT_EQ(recomputable_values(graph), std::vector<int>{3});
+  EXPECT_EQ(backward_of(graph, training_graph(graph, {0}, {3})),
+            (std::vector<std::string>{
+                "bn.bwd_again (x m) normalize_f32_n2c8h4w4_eps1e-05",
+                "act.bwd_again (bn.bwd_again) silu_f32_n2c8h4w4",
+                "conv.bwd_filter (act.bwd_again w.grad) "
+                "bwd_filter_f32_n2c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1",
+                "conv.bwd_data (w.grad) bwd_data_f32_n2c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1",
+                "act.bwd (conv.bwd_data bn.bwd_again) bwd_silu_f32_n2c8h4w4",
+                "bn.bwd_sums (act.bwd x m) bwd_normalize_sums_f32_n2c8h4w4_eps1e-05",
+                "bn.bwd (act.bwd x m bn.bwd_sums) bwd_normalize_f32_n2c8h4w4_eps1e-05"}));
+  // The gradient of a sum reads none of its inputs, so nothing would be saved.
+  EXPECT_TRUE(recomputable_values(graph_behind_norm("relu", kAddition)).empty());
+}
+
 // The scale gets the sum of (gradient * image) over each image's pixels, not its mean.
 TEST(TrainingGraph, GoesBackThroughASqueezeAndExcitation) {
   const Graph graph = parse_graph(

@@ -52,6 +52,7 @@ constexpr const char* kProblems[] = {
     "groupnorm_f32_n1c30h5w5_g6_eps1e-05",
     "normalize_f32_n2c30h5w5_eps1e-05",
     "bwd_normalize_f32_n2c30h5w5_eps1e-05",
+    "bwd_normalize_sums_f32_n2c30h5w5_eps1e-05+relu6",
     "chain_f32_n1c24h9w9_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias_k40r3s3_st1x1_pad1x1_dil1x1_g40"
     "_k17r1s1_st1x1_pad0x0_dil1x1_g1+bias",
     "chain_f32_n1c30h5w5_scaleshift+relu_k20r1s1_st1x1_pad0x0_dil1x1_g1+bias",
