@@ -81,10 +81,12 @@ bool has_pad_lanes(const Problem& problem, Layout layout) {
 }
 bool has_bias(const Problem& problem, Layout) { return has(epilogue_of(problem), PostOp::kBias); }
 bool has_add(const Problem& problem, Layout) { return has(epilogue_of(problem), PostOp::kAdd); }
+bool has_second(const Problem& problem, Layout layout) {
+  return input_sizes(problem).size() > (has_add(problem, layout) ? 2U : 1U);
+}
 bool has_relu(const Problem& problem, Layout) { return has(epilogue_of(problem), PostOp::kRelu); }
 bool has_relu6(const Problem& problem, Layout) { return has(epilogue_of(problem), PostOp::kRelu6); }
 bool has_columns(const Problem& problem, Layout) { return result_sizes(problem)[3] > 1; }
-bool has_second(const Problem& problem, Layout) { return input_sizes(problem).size() > 1; }
 bool has_weights(const Problem& problem, Layout) { return !weight_sizes(problem).empty(); }
 
 std::vector<Mutation> result_mutations() {
