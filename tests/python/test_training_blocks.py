@@ -31,7 +31,7 @@ def _seed() -> None:
 def check_one_region(both: Trio, x: Tensor) -> list[str]:
     """Compares a step of a model that is one region. Returns the problems of its plan."""
     both.check_step(x)
-    (plan,) = both.planned.plans.values()
+    (plan,) = both.planned.plan.regions
     assert both.planned.planned_runs == 1 and both.planned.other_runs == 0
     return [node.problem for node in plan.nodes]
 
@@ -101,7 +101,7 @@ def test_an_activation_that_no_problem_equals_stays_pytorchs(tmp_path: Path) -> 
     others = [nn.Hardtanh(1, 2), nn.LeakyReLU(1e7), nn.CELU(0.5)]
     both = trio(Activations([*others, nn.SiLU()]), images(), tmp_path)
     both.check_step(images())
-    problems = [node.problem for plan in both.planned.plans.values() for node in plan.nodes]
+    problems = [node.problem for plan in both.planned.plan.regions for node in plan.nodes]
     assert sum(problem.startswith("bwd_silu") for problem in problems) == 1
     assert not any("clamp" in problem or "leaky" in problem for problem in problems)
 
@@ -240,5 +240,5 @@ def test_gradients_of_networks_of_torchvision(tmp_path: Path, name: str) -> None
     x = torch.rand(4, 3, 64, 64)
     both = trio(model, x, tmp_path)
     both.check_step(x)
-    assert both.planned.planned_runs == len(both.planned.plans) > 0
+    assert both.planned.planned_runs == len(both.planned.plan.regions) > 0
     assert both.planned.other_runs == 0

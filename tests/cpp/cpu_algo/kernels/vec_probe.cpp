@@ -26,6 +26,10 @@ Vec result_of(VecOperation operation, const Vec& a, const Vec& b, const Vec& c, 
       return clamp_max(a, b);
     case VecOperation::kMaximum:
       return maximum(a, b);
+    case VecOperation::kWhereLess:
+      return where_less(a, b, c, a);
+    case VecOperation::kWhereAtMost:
+      return where_at_most(a, b, c, a);
     case VecOperation::kShiftLeftBy23:
       return shift_left(a, 23);
     case VecOperation::kSpread:

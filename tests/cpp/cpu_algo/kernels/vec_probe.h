@@ -19,6 +19,8 @@ enum class VecOperation : std::uint8_t {
   kClampMin,
   kClampMax,
   kMaximum,
+  kWhereLess,    // c where a < b, else a
+  kWhereAtMost,  // c where a <= b, else a
   kShiftLeftBy23,
   kSpread,
 };

@@ -108,6 +108,15 @@ TEST(Vec, MaximumIsANanIfEitherArgumentIs) {
   }
 }
 
+TEST(Vec, SelectsByComparisonsWhichAreFalseForNans) {
+  for (const std::string& isa : isas()) {
+    expect_everywhere(isa, VecOperation::kWhereLess,
+                      [](float a, float b, float c) { return a < b ? c : a; });
+    expect_everywhere(isa, VecOperation::kWhereAtMost,
+                      [](float a, float b, float c) { return a <= b ? c : a; });
+  }
+}
+
 TEST(Vec, ShiftsBitsAndSpreadsEveryValueToAllLanes) {
   for (const std::string& isa : isas()) {
     expect_everywhere(isa, VecOperation::kShiftLeftBy23, [](float a, float, float) {
