@@ -41,6 +41,16 @@ at::Tensor strided_nchw(const at::Tensor& tensor) {
   return tensor.contiguous(at::MemoryFormat::Contiguous);
 }
 
+// Returns a tensor of the same memory that is no view of another: PyTorch refuses changes in place
+// of a view that a node of autograd returns. Both have one counter of changes. So a change of a
+// result that is saved too is still an error in the backward pass.
+at::Tensor without_base(const at::Tensor& tensor) {
+  if (!tensor.is_view()) return tensor;
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  return at::Tensor(impl.shallow_copy_and_detach(impl.version_counter(),
+                                                 /*allow_tensor_metadata_change=*/true));
+}
+
 // Returns the candidates of the plan, each at the last node that it covers: all that it reads is
 // made before this node, and perhaps behind its first one. The others are null.
 std::vector<const Candidate*> chosen_candidates(const Graph& graph, const Candidates& candidates,
@@ -330,7 +340,7 @@ TrainingRegion::Tensors TrainingRegion::run_forward(
 std::vector<at::Tensor> TrainingRegion::outputs_of(const Tensors& tensors) const {
   std::vector<at::Tensor> outputs;
   for (int i = 0; i < forward_outputs_; ++i) {
-    outputs.push_back(tensors[plain_slot(graph_.outputs[i])]);
+    outputs.push_back(without_base(tensors[plain_slot(graph_.outputs[i])]));
   }
   return outputs;
 }
