@@ -47,8 +47,9 @@ from torchalgo._base.stats import is_faster, median_interval
 from torchalgo._base.time_budget import Deadline
 from torchalgo._capture.settings import Options
 from torchalgo._db import CostStore
-from torchalgo._train.optimize import RegionTuning, parts_of
+from torchalgo._train.part import parts_of
 from torchalgo._train.trace import trace
+from torchalgo._train.tuning import RegionTuning
 
 LIMIT_S = 1800.0  # of one network
 NETWORKS = (
@@ -193,15 +194,15 @@ def split_plans(model: nn.Module, x: Tensor, tune_s: float) -> dict[str, torchal
     options = Options.of(settings, training=True, budget_s=tune_s)
     with CostStore.of_call(None, is_fresh=False) as store:
         for part in parts_of(trace(model, (x,)), (x,)).values():
-            region = RegionTuning(part, options, store, CallContext.start(Deadline(tune_s)))
-            settle = region.tuning.settle
-            for name, native in (
+            region = RegionTuning(part, options, store, CallContext.start(Deadline(None)))
+            settle = region.settle
+            for name, plan in (
                 ("PyTorch's", settle(prefixes=("aten.", "layout.aten", "view.relabel"))),
                 ("local, unfused", settle(unfused, fastest_alone=True)),
                 ("local", settle(_C.make_local_plan, fastest_alone=True)),
                 ("staged", settle(_C.make_staged_plan)),
             ):
-                regions.setdefault(name, []).append(region.describe(native))
+                regions.setdefault(name, []).append(plan)
     return {name: torchalgo.TrainingPlan(plans) for name, plans in regions.items()}
 
 
@@ -307,6 +308,15 @@ def last_records(path: Path) -> list[harness.Record]:
     return list(found.values())
 
 
+def gain_of_stages(record: harness.Record) -> str:
+    """Returns how much longer the staged plan takes, as predicted; "-" if it is not known."""
+    regions = record["regions"]
+    if not isinstance(regions, list) or not all(each["staged_ms"] for each in regions):
+        return "-"
+    whole = sum(each["ms"] for each in regions)
+    return f"{sum(each['staged_ms'] for each in regions) / whole - 1:.1%}"
+
+
 def print_split(path: Path) -> None:
     """Prints the gain in factors, whose product is eager / ours."""
     chain = ["eager", "PyTorch's", "local, unfused", "local", "torchalgo"]
@@ -340,11 +350,12 @@ def print_table(path: Path) -> None:
             f"{eager:.2f}", f"{middle:.2f} [{low:.2f}, {high:.2f}] {peer}",
             f"{errors['planned']:.0e} / {errors['eager']:.0e}",
             f"{peaks['torchalgo'] / peaks['eager']:.2f}" if peaks.get("eager") else "-",
-            f"{record['plan_s']:.0f}",
+            f"{record['plan_s']:.0f}", gain_of_stages(record),
         ])  # fmt: skip
     titles = [
         "network", "batch", "threads", "step, ms", "eager / ours", "best of PyTorch / ours",
         "worst gradient error, ours / eager", "peak memory / eager's", "planned in s",
+        "gain over the staged plan",
     ]  # fmt: skip
     print("\n".join(table(titles, rows)))
 

@@ -73,7 +73,13 @@ def _add_optimize(commands: Any) -> None:
     command.add_argument(
         "--training", action="store_true",
         help="plan a training step: the forward pass and the gradients; prints the plan and"
-        " writes it to --plan-out",
+        " writes it to --plan-out. Goes with --input, --plan, --override, --budget, --run-untimed,"
+        " --cost-db, --fresh, --max-rel-error, --memory-limit and --json",
+    )  # fmt: skip
+    command.add_argument(
+        "--memory-limit", type=arguments.byte_count, metavar="BYTES",
+        help="with --training: the most bytes that the forward pass keeps for the gradients"
+        " (default: no limit); units: kB, MB, GB",
     )  # fmt: skip
     command.add_argument(
         "--portable", action="store_true",
@@ -218,8 +224,8 @@ def _add_others(commands: Any) -> None:
     command = _add_command(
         commands, "bench", "time the primitives of one problem on the CPU, or check one of them",
         "Prints the median time and the speed of each primitive, with weights from memory. Stops"
-        " after about 30 s. With --training, times training steps of a model: with a plan, as it"
-        " is, and in channels_last.",
+        " after about 30 s. With --training, plans a model, which takes up to 90 s. Then it times"
+        " training steps with the plan, of the model as it is, and of it in channels_last.",
         PROBLEM,
     )  # fmt: skip
     command.add_argument(

@@ -271,3 +271,19 @@ def test_a_copy_of_a_planned_model_has_its_plan(planned: torchalgo.TrainingModul
     copied(images()).sum().backward()
     assert copied.planned_runs == (1 if planned.runs == "plan" else 0)
     assert all(p.grad is None for p in planned.parameters())
+
+
+def test_a_plan_and_a_limit_or_overrides_exclude_each_other(
+    planned: torchalgo.TrainingModule, tmp_path: Path
+) -> None:
+    given = options(tmp_path, budget_s=None)
+    limit = dataclasses.replace(given["settings"], memory_limit_bytes=10**9)
+    with pytest.raises(torchalgo.Error, match=r"TA1002 .*memory_limit_bytes=1000000000 has no"):
+        torchalgo.optimize(Mixed(), (images(),), plan=planned.plan, **{**given, "settings": limit})
+    with pytest.raises(
+        torchalgo.Error, match=r"TA1002 .*plan and overrides, expected one of them$"
+    ):
+        torchalgo.optimize(
+            Mixed(), (images(),), plan=planned.plan, overrides={"left": {"forward": "aten.conv"}},
+            **given,
+        )  # fmt: skip

@@ -31,7 +31,9 @@ def plans_of(plan: Plan | Plans | None) -> list[Plan]:
 
 
 # These options say how a plan is made. A call that gives a plan must not set them.
-OF_TUNING = ("objective", "mode", "budget_s", "fresh", "weight_limit_bytes")
+OF_TUNING = (
+    "objective", "mode", "budget_s", "fresh", "weight_limit_bytes", "memory_limit_bytes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +66,8 @@ class Settings:
             the limit holds for each.
         memory_limit_bytes: with training=True, the most bytes that the forward pass keeps for the
             gradients. If the fastest plan keeps more, results of batch norms are computed again in
-            the backward pass. None: no limit.
+            the backward pass, which takes time. If that is not enough, an error tells the least
+            possible limit. None: no limit.
         max_rel_error: the largest relative L2 error of each convolution against f64, and of the
             outputs against the given model's. f16, bf16 and tf32 round more coarsely, so they have
             bounds of their own. If the outputs of a plan exceed it, other primitives are chosen for
@@ -185,8 +188,12 @@ def _check(options: Options) -> None:
         )
     if options.plan is not None and options.overrides:
         raise Error(
-            "TA1002 optimize: got both plan and overrides, expected one of them: use"
-            " optimize(model, x, plan=plan.with_overrides(...))"
+            "TA1002 optimize: got both plan and overrides, expected one of them"
+            + (
+                ""
+                if options.training
+                else ": use optimize(model, x, plan=plan.with_overrides(...))"
+            )
         )
     for field in dataclasses.fields(options) if options.plan is not None else ():
         value = getattr(options, field.name)

@@ -228,8 +228,8 @@ TEST(TrainingRegion, HasTheGradientsOfASqueezeAndExcitationInEveryLayout) {
   }
 }
 
-// The means and the result are images of one pixel, whose layouts differ in their names only. So the
-// region's results may be views of its own tensors.
+// The means and the result are images of one pixel, whose layouts differ in their names only. So
+// the region's results may be views of its own tensors.
 TEST(TrainingRegion, HasResultsThatMayBeChangedInPlaceUnlessTheyAreSaved) {
   constexpr const char* kPooled =
       "torchalgo graph 1\n"

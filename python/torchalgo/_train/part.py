@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The regions of a model before they have a plan, and with one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, fx
+
+from torchalgo import _C
+from torchalgo._ir.plan import Plan
+from torchalgo._plan.describe import native_plan
+from torchalgo._train.plan import SavedTensor
+from torchalgo._train.region import RegionGraph, region_graph
+from torchalgo._train.trace import Traced
+
+
+@dataclass(frozen=True)
+class Part:
+    """A region before it has a plan: its forward pass, and the graph of a whole step."""
+
+    own: RegionGraph
+    wanted: list[int]
+    recomputed: list[int]
+    graph: _C.Graph
+    found: _C.Candidates
+
+    @staticmethod
+    def of(own: RegionGraph, wanted: list[int], recomputed: list[int]) -> Part:
+        graph = _C.training_graph(own.graph, wanted, recomputed)
+        return Part(own, wanted, recomputed, graph, _C.training_candidates(graph))
+
+    def value(self, index: int) -> str:
+        return self.own.graph.values[index].name
+
+    @functools.cached_property
+    def costs(self) -> int:
+        """The number of different costs of its candidates, which tells how long tuning takes."""
+        return len({(c.problem, repr(c.primitive)) for own in self.found.by_anchor for c in own})
+
+
+class Run:
+    """A region with its plan."""
+
+    def __init__(self, part: Part, plan: Plan) -> None:
+        self.part, self.plan = part, plan
+        own, (_, places) = part.own, part.own.parameters
+        self.native = _C.TrainingRegion(
+            own.graph, part.wanted, part.recomputed, part.found, native_plan(plan), places
+        )
+        self.saved = [SavedTensor(*each) for each in self.native.saved]
+
+
+def parts_of(traced: Traced, inputs: Sequence[Tensor]) -> dict[str, Part]:
+    parts = {}
+    for name, module in traced.regions.items():
+        own = region_graph(module)
+        parts[name] = Part.of(own, _wanted(traced.whole, name, own, inputs), [])
+    return parts
+
+
+def _wanted(
+    whole: fx.GraphModule, name: str, own: RegionGraph, examples: Sequence[Tensor]
+) -> list[int]:
+    """Returns the inputs of a region that may need a gradient.
+
+    These are all but the inputs of the model whose example needs none. Each result must have a
+    gradient: if one of them depends on no parameter, all inputs are wanted.
+    """
+    node = next(n for n in whole.graph.nodes if n.op == "call_module" and n.target == name)
+    needed = [x.requires_grad for x in examples]
+    of_model = [n for n in whole.graph.nodes if n.op == "placeholder"]
+    without = {n for n, needs in zip(of_model, needed, strict=True) if not needs}
+    graph = own.graph
+    wanted = [i for arg, i in zip(node.args, graph.inputs, strict=True) if arg not in without]
+    reached = set(wanted)
+    for each, module in zip(graph.nodes, own.modules, strict=True):
+        if module is not None or reached.intersection(each.inputs):
+            reached.update(each.outputs)
+    return wanted if reached.issuperset(graph.outputs) else list(graph.inputs)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tunes a region: measures the costs that its plan needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import torch
+
+from torchalgo import _C
+from torchalgo._base.call_context import CallContext
+from torchalgo._C import Error
+from torchalgo._capture.settings import Options
+from torchalgo._db import CostStore, DeviceCosts
+from torchalgo._ir.plan import TICKS_PER_US, Plan
+from torchalgo._measure.sampling import Bench
+from torchalgo._measure.tuning import TuneSettings, Tuning
+from torchalgo._plan.describe import Describer
+from torchalgo._plan.limits import Limits
+from torchalgo._plan.objective import Latency
+from torchalgo._plan.prove import prover
+from torchalgo._predict import guide_from_store
+from torchalgo._train.overrides import forced_directions
+from torchalgo._train.part import Part
+from torchalgo._train.plan import STAGED
+
+
+class RegionTuning:
+    """Plans a region, and measures the costs that the database lacks."""
+
+    def __init__(
+        self, part: Part, options: Options, store: CostStore | None, call: CallContext
+    ) -> None:
+        graph, found = part.graph, part.found
+        costs = None if store is None else DeviceCosts.of(store, None, _C.CHANGED_WEIGHTS)
+        forced = forced_directions(part.own.graph, graph, found, options.overrides or {})
+        bench = Bench.on(None, call.deadline)
+        settings = TuneSettings(options.max_rel_error, cold_bytes=_C.CHANGED_WEIGHTS)
+        guide = None
+        if store is not None:
+            guide = functools.partial(guide_from_store, store, None, _C.CHANGED_WEIGHTS)
+        self._tuning = Tuning(
+            graph, found, forced, settings, call=call, cost_file=costs, bench=bench, guide=guide
+        )
+        sizes = [graph.values[i].sizes for i in part.own.graph.inputs]
+        inputs = tuple(torch.empty(each, device="meta") for each in sizes)
+        objective = Latency(bench, costs)
+        self._describe = Describer(graph, inputs, [], None, self._tuning, objective)
+        self._prove = prover(Limits.of(self._tuning), objective)
+
+    def _described(self, native: _C.Plan) -> Plan:
+        return dataclasses.replace(self._describe(native), prove=self._prove)
+
+    def settle(self, *arguments: Any, **options: Any) -> Plan:
+        """Returns the plan that Tuning.settle gives for these arguments."""
+        return self._described(self._tuning.settle(*arguments, **options))
+
+    def best(self) -> Plan:
+        """Returns the cheapest plan, with the cost of the staged one if there is time for it."""
+        plan = self.settle()
+        if self._tuning.is_stopped:
+            return plan
+        try:
+            staged = self._tuning.settle(_C.make_staged_plan, checked=False, rough=True)
+        except Error:
+            if self._tuning.is_stopped:  # too few costs are known
+                return plan
+            raise
+        return dataclasses.replace(plan, comparisons={STAGED: staged.cost / TICKS_PER_US})
