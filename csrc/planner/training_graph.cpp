@@ -292,10 +292,10 @@ class Backward {
   void differentiate(const Node& node, const LinearProblem& linear, int gradient) {
     gradient = before_epilogue(node, linear.epilogue, gradient);
     const LinearProblem weights{linear.dtype, linear.k, linear.n, linear.c, {}};  // [k, n] * [n, c]
+    const int src = kept(node.inputs[0]);                                         // may add nodes
     const int result = add_value(node.name + ".bwd_filter", {linear.k, linear.c}, linear.dtype,
                                  static_cast<int>(graph_.nodes.size()));
-    add_node(node.name + ".bwd_filter", "bwd_filter", {gradient, kept(node.inputs[0])}, {result},
-             weights);
+    add_node(node.name + ".bwd_filter", "bwd_filter", {gradient, src}, {result}, weights);
     graph_.outputs.push_back(result);
     if (!needs_[node.inputs[0]]) return;
     const LinearProblem data{linear.dtype, linear.n, linear.k, linear.c, {}};

@@ -585,14 +585,59 @@ class OneConcat(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.second(torch.cat([self.first(x)], 1))
-        z = torch.cat([y], 1)
-        z += x
+        return self.last(y, torch.cat([y], 1), x)
+
+    def last(self, y: Tensor, z: Tensor, _: Tensor) -> Tensor:
+        return self.third(z) * y
+
+
+class ChangedCopy(OneConcat):
+    def last(self, y: Tensor, z: Tensor, x: Tensor) -> Tensor:
+        z[:, :1] += x[:, :1]
         return self.third(y) * z
 
 
-def test_a_concatenation_of_one_tensor_cuts_no_region(tmp_path: Path) -> None:
-    both = trio(OneConcat(), images(), tmp_path)
+class ChangedView(OneConcat):
+    """The copy is made before its source changes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        part, z = y[:, :2], torch.cat([y], 1)
+        part.add_(1)
+        return self.third(z)
+
+
+class ChainOfChanges(OneConcat):
+    """An op in place changes the result of an op in place, which is a tensor with another name."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x.clone()
+        s = h.relu_().sigmoid_()
+        return self.third(s) + h
+
+
+@pytest.mark.parametrize("model", [OneConcat, ChangedCopy, ChangedView, ChainOfChanges])
+def test_copies_of_one_tensor_and_changes_of_it(model: type[nn.Module], tmp_path: Path) -> None:
+    both = trio(model(), images(), tmp_path)
     both.check_step(images())
-    names = [layer.name for layer in both.planned.plan.layers]
-    assert names == ["first", "second", "third"]
-    assert both.planned.plan.left_alone == ["cat", "iadd", "mul"]
+    if model is OneConcat:
+        assert len(both.planned.plan.layers) == 3 and both.planned.plan.left_alone == []
+
+
+def test_a_returned_copy_is_a_tensor_of_its_own(tmp_path: Path) -> None:
+    class Returned(OneConcat):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = self.first(x)
+            return y, torch.cat([y])
+
+    both = trio(Returned(), images(), tmp_path)
+    first, second = both.planned(images())
+    assert first.data_ptr() != second.data_ptr()
+
+
+def test_bounds_of_a_relu6_are_respected(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(8, 8, 1), nn.ReLU6(), nn.Conv2d(8, 8, 1))
+    model[1].max_val = 0.25
+    both = trio(model, images(), tmp_path)
+    both.check_step(images())
+    assert both.planned.planned_runs == 1

@@ -74,9 +74,13 @@ def test_the_text_tells_what_planning_the_directions_together_gains(
     staged = {"staged": 1.025 * region.cost_us}
     plan = Plan([dataclasses.replace(region, comparisons=staged)])
     assert "so planning them together gains 2.5%" in str(plan)
-    if region.comparisons:  # there was time to measure all that the staged plan needs
-        assert region.comparisons["staged"] >= region.cost_us
-        assert "one direction after the other: " in str(planned.plan)
+    settings = torchalgo.Settings(cost_db=False, progress=False, run_untimed=True)
+    chain = torchalgo.optimize(
+        Chain(), (images(),), training=True, budget_s=float("inf"), settings=settings
+    )
+    (region,) = chain.plan.regions
+    assert region.comparisons["staged"] >= region.cost_us
+    assert "one direction after the other: " in str(chain.plan)
 
 
 def test_the_parts_add_up_to_the_predicted_time(planned: torchalgo.TrainingModule) -> None:
@@ -210,12 +214,12 @@ def test_a_limit_of_memory_recomputes_results_and_changes_no_gradient(tmp_path: 
 
 
 def test_a_limit_that_no_plan_keeps_is_an_error_with_the_least(tmp_path: Path) -> None:
-    with pytest.raises(torchalgo.Error, match=r"TA2301 .* keep at least (\d+) bytes") as problem:
+    with pytest.raises(torchalgo.Error, match=r"TA2301 .* still keeps (\d+) bytes") as problem:
         torchalgo.optimize(Mixed(), (images(),), **limited(1000, tmp_path))
-    least = re.search(r"at least (\d+)", str(problem.value))
+    least = re.search(r"still keeps (\d+)", str(problem.value))
     assert least is not None
-    both = trio(Mixed(), images(), tmp_path, **limited(int(least[1]), tmp_path))
-    assert kept(both) <= int(least[1])
+    limit = int(1.2 * int(least[1]))  # another plan may keep a little more
+    assert kept(trio(Mixed(), images(), tmp_path, **limited(limit, tmp_path))) <= limit
     with pytest.raises(torchalgo.Error, match=r"TA1001 .*memory_limit_bytes=-1"):
         torchalgo.Settings(memory_limit_bytes=-1)
     with pytest.raises(torchalgo.Error, match=r"TA1003 .*memory_limit_bytes=5 .*training=True"):
@@ -249,6 +253,10 @@ def test_the_command_plans_writes_applies_and_times(
     [
         (("optimize", "-o", "net.pt"), "TA7201 optimize: --training has no -o"),
         (("optimize", "--override", "0=aten.conv"), "GLOB:DIRECTION=PRIMITIVE"),
+        (
+            ("optimize", *(f"--override={glob}:forward=aten.conv" for glob in "0?0")),
+            "which of both wins",
+        ),
         (("bench", "--check", "cpu.direct"), "TA7201 bench: --training times steps"),
     ],
 )

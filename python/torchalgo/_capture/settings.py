@@ -66,8 +66,8 @@ class Settings:
             the limit holds for each.
         memory_limit_bytes: with training=True, the most bytes that the forward pass keeps for the
             gradients. If the fastest plan keeps more, results of batch norms are computed again in
-            the backward pass, which takes time. If that is not enough, an error tells the least
-            possible limit. None: no limit.
+            the backward pass, which takes time. If that is not enough, an error tells what is
+            still kept. None: no limit.
         max_rel_error: the largest relative L2 error of each convolution against f64, and of the
             outputs against the given model's. f16, bf16 and tf32 round more coarsely, so they have
             bounds of their own. If the outputs of a plan exceed it, other primitives are chosen for

@@ -119,5 +119,10 @@ def _overrides(given: list[tuple[str, str]]) -> DirectionOverrides | None:
                 f"TA4201 --override: {left}={primitive}: with --training, expected"
                 f" GLOB:DIRECTION=PRIMITIVE, with one of {', '.join(DIRECTION_WORDS)}"
             )
+        if glob in found and glob != next(reversed(found)):
+            raise Error(
+                f"TA4201 --override: {left}={primitive}: {glob} was given before another glob, so"
+                " it is not clear which of both wins. Give its directions one after the other"
+            )
         found.setdefault(glob, {})[word] = primitive
     return found or None

@@ -46,7 +46,7 @@ def optimize_training(
     with call.timings.step("read"):
         traced = trace(model, inputs)
         parts = parts_of(traced, inputs)
-    if options.overrides:
+    if options.overrides is not None:
         layers = [layer for part in parts.values() for layer in layers_of(part.own.graph)]
         check_overrides(options.overrides, layers)
     if options.plan is not None:
@@ -116,7 +116,7 @@ def _within_limit(
 
     If they keep too much, the largest tensors that can be recomputed are recomputed, and the
     regions are planned again.
-    Raises: torchalgo.Error if the least that can be kept is more than the limit.
+    Raises: torchalgo.Error if the fastest plan keeps more than the limit even then.
     """
     runs: dict[str, Run] = {}
     changed = dict(parts)
@@ -126,15 +126,19 @@ def _within_limit(
         for name, part in changed.items():
             one = call.part(left / part.costs)
             left -= part.costs
-            runs[name] = Run(part, RegionTuning(part, options, store, one).best())
+            tuning = RegionTuning(part, options, store, one)
+            runs[name] = Run(part, tuning.best())
+            if tuning.is_interrupted:  # the other regions have no time either
+                call.deadline.end_within(0.0)
         kept = sum(each.bytes for run in runs.values() for each in run.saved)
         if limit is None or kept <= limit:
             return runs
         changed = _recompute_more(runs, kept - limit)
         if not changed:
             raise Error(
-                f"TA2301 optimize: memory_limit_bytes={limit}: the forward pass must keep at least"
-                f" {kept} bytes for the gradients. Raise the limit, or make the batch smaller"
+                f"TA2301 optimize: memory_limit_bytes={limit}: with all that can be computed again,"
+                f" the fastest plan still keeps {kept} bytes for the gradients. Raise the limit, or"
+                " make the batch smaller"
             )
 
 

@@ -146,11 +146,19 @@ def known_op(node: fx.Node, modules: dict[str, nn.Module]) -> Op | None:
     for kind, targets in (("add", _ADDITIONS), ("mul", _MULTIPLICATIONS)):
         if node.target in targets and is_plain and _images(node.args):
             return Op(kind, None) if _are_alike(*node.args) else None
-    if node.target in _CONCATS and node.args and isinstance(node.args[0], list | tuple):
+    parts = _parts_of_concat(node)
+    if len(parts) > 1:
         dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-        if dim == 1 and len(node.args[0]) > 1 and _images(node.args[0]):
+        if dim == 1 and _images(parts):
             return Op("concat", None)
     return None
+
+
+def _parts_of_concat(node: fx.Node) -> list[Any]:
+    """Returns the tensors that a concatenation joins; nothing for any other node."""
+    is_concat = node.target in _CONCATS and set(node.kwargs) <= {"dim"} and bool(node.args)
+    parts = node.args[0] if is_concat else None
+    return list(parts) if isinstance(parts, list | tuple) else []
 
 
 def _known_module(node: fx.Node, module: nn.Module) -> Op | None:
@@ -163,7 +171,9 @@ def _known_module(node: fx.Node, module: nn.Module) -> Op | None:
         return Op("batch_norm", module)
     if type(module) in _ACTIVATIONS:
         arguments = {name: vars(module)[name] for name in ACTIVATION_SETTINGS & set(vars(module))}
-        return _activation(_ACTIVATIONS[type(module)], arguments)
+        is_usual = type(module) is nn.ReLU6 and (module.min_val, module.max_val) == (0, 6)
+        kind = "clamp" if type(module) is nn.ReLU6 else _ACTIVATIONS[type(module)]
+        return _activation("relu6" if is_usual else kind, arguments)
     if type(module) is nn.MaxPool2d and not module.return_indices:
         return Op("maxpool", module)
     if type(module) is nn.AvgPool2d and module.divisor_override is None:
@@ -235,7 +245,9 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
             f" with the example inputs ({type(cause).__name__}: {str(cause)[:300]}). Mark the part"
             " that decides by values with torch.fx.wrap, or train the model as it is"
         ) from problem
-    _name_results_of_in_place_ops(whole.graph, dict(whole.named_modules()))
+    modules = dict(whole.named_modules())
+    _leave_out_copies(whole.graph, modules)
+    _name_results_of_in_place_ops(whole.graph, modules)
     return _split(whole, [model, *tracer.entered])
 
 
@@ -249,32 +261,37 @@ def _leave_out_other_inputs(whole: fx.GraphModule, count: int) -> None:
 
 
 def _leave_out_identities(whole: fx.GraphModule) -> list[nn.Module]:
-    """Removes calls of nn.Identity, and concatenations of one tensor, which would cut regions.
-
-    Returns the modules.
-    """
+    """Removes calls of nn.Identity, which would cut regions. Returns these modules."""
     modules = dict(whole.named_modules())
     found: list[nn.Module] = []
     for node in list(whole.graph.nodes):
         module = modules[str(node.target)] if node.op == "call_module" else None
         if type(module) is nn.Identity and not has_hooks(module) and len(node.args) == 1:
-            same = node.args[0]
+            node.replace_all_uses_with(node.args[0])
+            whole.graph.erase_node(node)
             found.append(module)
-        elif node.target in _CONCATS and _is_list_of_one(node.args[:1]):
-            (same,) = node.args[0]
-            # The copy and its source are equal unless one of both is changed.
-            if any(_may_write(user, modules) for user in (*node.users, *same.users)):
-                continue
-        else:
-            continue
-        node.replace_all_uses_with(same)
-        whole.graph.erase_node(node)
     whole.recompile()
     return found
 
 
-def _is_list_of_one(args: tuple[Any, ...]) -> bool:
-    return len(args) == 1 and isinstance(args[0], list | tuple) and len(args[0]) == 1
+def _leave_out_copies(graph: fx.Graph, modules: dict[str, nn.Module]) -> None:
+    """Removes concatenations of one tensor, which would cut regions.
+
+    The copy must not be told from its source. So the source is the new result of a known op, the
+    copy is no result of the model, and no op changes a tensor, unless such a change stays unseen.
+    """
+    called = [n for n in graph.nodes if n.op in ("call_module", "call_function", "call_method")]
+    if any(_may_write(n, modules) and not _is_planned(n, modules) for n in called):
+        return
+    for node in called:
+        parts = _parts_of_concat(node)
+        if len(parts) != 1:
+            continue
+        (source,) = parts
+        is_new = known_op(source, modules) is not None and not _writes_in_place(source, modules)
+        if is_new and not any(user.op == "output" for user in node.users):
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
 
 
 def _propagate(whole: fx.GraphModule, inputs: Sequence[Tensor]) -> None:
@@ -329,7 +346,10 @@ def _is_planned(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
         return True
     changed = node.args[0]
     assert isinstance(changed, fx.Node)
-    is_new = changed.target in _PRODUCTS or known_op(changed, modules) is not None
+    is_new = changed.target in _PRODUCTS or (
+        known_op(changed, modules) is not None
+        and (not _writes_in_place(changed, modules) or _is_planned(changed, modules))
+    )
     readers = [user for user in changed.users if user < node]
     return is_new and all(known_op(each, modules) is not None for each in readers)
 

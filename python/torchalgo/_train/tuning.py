@@ -53,6 +53,11 @@ class RegionTuning:
     def _described(self, native: _C.Plan) -> Plan:
         return dataclasses.replace(self._describe(native), prove=self._prove)
 
+    @property
+    def is_interrupted(self) -> bool:
+        """True after Ctrl-C."""
+        return self._tuning.is_interrupted
+
     def settle(self, *arguments: Any, **options: Any) -> Plan:
         """Returns the plan that Tuning.settle gives for these arguments."""
         return self._described(self._tuning.settle(*arguments, **options))
@@ -68,4 +73,6 @@ class RegionTuning:
             if self._tuning.is_stopped:  # too few costs are known
                 return plan
             raise
+        if self._tuning.is_stopped:  # the staged plan is one of the known costs only
+            return plan
         return dataclasses.replace(plan, comparisons={STAGED: staged.cost / TICKS_PER_US})
