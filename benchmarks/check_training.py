@@ -204,15 +204,14 @@ def summary(errors: dict[str, float]) -> harness.Record:
 
 def compare_gradients(network: nn.Module, options: harness.Record) -> harness.Record:
     """Compares gradients of several runs of one network with those in f64."""
+    shape = (options["batch"], 3, options["size"], options["size"])
     batches = []
     for seed in range(options["batches"]):
         torch.manual_seed(seed + 1)
-        shape = (options["batch"], 3, options["size"], options["size"])
         batches.append((torch.randn(shape), torch.randint(0, bench_training.CLASSES, shape[:1])))
     exact = copy.deepcopy(network).double()
-    last: Any = copy.deepcopy(network)
-    last = last.to(memory_format=torch.channels_last)
-    plain = copy.deepcopy(network)
+    plain, last = copy.deepcopy(network), copy.deepcopy(network)
+    last = last.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     planned, primitives = plan_of(network, batches[0][0], options)
     found = {n: Difference() for n in ("planned", "eager", "channels_last", *NOISES)}
     for x, y in batches:
@@ -224,24 +223,30 @@ def compare_gradients(network: nn.Module, options: harness.Record) -> harness.Re
         for name, size in NOISES.items():
             with noise(exact, size):
                 found[name].add(one_pass(exact, exact, x.double(), y), wanted)
+    return {
+        **judge_gradients(found),
+        "runs": {"planned": planned.planned_runs, "other": planned.other_runs},
+        "primitives": primitives,
+    }
+
+
+def judge_gradients(found: dict[str, Difference]) -> harness.Record:
+    """Returns the errors of each run, and the gradients that miss the goal."""
     ours, eager = found["planned"].gradients(), found["eager"].gradients()
     missed = [name for name in ours if ours[name] > max(LEAST, TIMES * eager[name])]
     missed.sort(key=lambda name: -ours[name] / eager[name])
+
+    def of_each(value: Callable[[Difference], float]) -> dict[str, float]:
+        return {name: float(f"{value(each):.3g}") for name, each in found.items()}
+
     return {
         "parameters": len(ours),
         "missed": len(missed),
         "missed_most": {n: [float(f"{e[n]:.3g}") for e in (ours, eager)] for n in missed[:5]},
         "gradients": {name: summary(each.gradients()) for name, each in found.items()},
-        **{
-            key: {name: float(f"{value(each):.3g}") for name, each in found.items()}
-            for key, value in (
-                ("whole", Difference.whole),
-                ("loss", lambda each: each.relative("loss")),
-                ("result", lambda each: each.relative("result")),
-            )
-        },
-        "runs": {"planned": planned.planned_runs, "other": planned.other_runs},
-        "primitives": primitives,
+        "whole": of_each(Difference.whole),
+        "loss": of_each(lambda each: each.relative("loss")),
+        "result": of_each(lambda each: each.relative("result")),
     }
 
 
