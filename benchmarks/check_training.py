@@ -79,13 +79,13 @@ _SMOOTH: dict[type[nn.Module], Callable[[Any], nn.Module]] = {
 def network_of(name: str) -> nn.Module:
     """Returns a network in train mode, without random layers.
 
-    VGG-11 has a small head here: most time of a step would be spent in its linear layers.
+    VGG-11 has a small head: most time of a step would be spent in its linear layers.
     """
     network = bench_training.network_of(name)
     for module in network.modules():
         if isinstance(module, StochasticDepth):
             module.p = 0.0
-    if name == "vgg11":
+    if name.startswith("vgg11"):
         network.avgpool = nn.AdaptiveAvgPool2d(1)
         network.classifier = nn.Linear(512, bench_training.CLASSES)
     return network
