@@ -121,10 +121,10 @@ def plan_of(
         network, (x,), training=True, budget_s=options["tune_s"], settings=settings
     )
     counts: dict[str, dict[str, int]] = {"fwd": {}, "bwd_data": {}, "bwd_filter": {}}
-    for node in (node for plan in planned.plans.values() for node in plan.nodes):
+    for node in (node for plan in planned.plan.regions for node in plan.nodes):
         of_kind = counts.get(node.problem.partition("_f32")[0])
         if of_kind is not None:
-            algorithm = node.primitive.name.partition("{")[0]
+            algorithm = node.primitive.partition("{")[0]
             of_kind[algorithm] = of_kind.get(algorithm, 0) + 1
     return planned, counts
 
