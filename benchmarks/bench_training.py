@@ -183,11 +183,17 @@ def peer_step(peer: str, model: nn.Module, x: Tensor, y: Tensor, plans: Any) -> 
 def split_plans(model: nn.Module, x: Tensor, tune_s: float) -> dict[str, torchalgo.TrainingPlan]:
     """Returns the plans of simpler choices. Their costs are measured as far as they are needed."""
 
-    def unfused(*args: Any, allow: Any = None, **options: Any) -> Any:
-        def is_single(candidate: _C.Candidate) -> bool:
-            return len(candidate.covers) == 1 and (allow is None or allow(candidate))
+    def unfused(
+        graph: Any, found: _C.Candidates, *args: Any, allow: Any = None, **options: Any
+    ) -> Any:
+        # An addition and the ReLU behind it are one step in all candidates.
+        fewest = [min((len(c.covers) for c in each), default=0) for each in found.by_anchor]
 
-        return _C.make_local_plan(*args, allow=is_single, **options)
+        def is_unfused(candidate: _C.Candidate) -> bool:
+            is_smallest = len(candidate.covers) == fewest[candidate.covers[0]]
+            return is_smallest and (allow is None or allow(candidate))
+
+        return _C.make_local_plan(graph, found, *args, allow=is_unfused, **options)
 
     regions: dict[str, list[torchalgo.Plan]] = {}
     settings = torchalgo.Settings(progress=False)
