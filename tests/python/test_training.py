@@ -641,3 +641,34 @@ def test_bounds_of_a_relu6_are_respected(tmp_path: Path) -> None:
     both = trio(model, images(), tmp_path)
     both.check_step(images())
     assert both.planned.planned_runs == 1
+
+
+class ChangedResult(SetItem):
+    """An unknown op changes a tensor that the plan keeps and that PyTorch does not keep."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.relu6(self.conv(x))
+        self.change(y)
+        return self.last(y)
+
+    def change(self, y: Tensor) -> None:
+        y.div_(6)
+
+
+class ChangedViewOfResult(ChangedResult):
+    def change(self, y: Tensor) -> None:
+        y.flatten(1)[:, :100].exp_()
+
+
+class ChangedByCaller(ChangedResult):
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.relu6(self.conv(x))
+
+
+@pytest.mark.parametrize("kind", [ChangedResult, ChangedViewOfResult, ChangedByCaller])
+def test_a_result_that_the_plan_keeps_may_be_changed_in_place(
+    tmp_path: Path, kind: type[nn.Module]
+) -> None:
+    both = trio(kind(), images(), tmp_path)
+    both.check_step(images(), loss=lambda y: weighted(y.mul_(2.0)))
+    assert both.planned.planned_runs > 0

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from torchalgo import _C
-from torchalgo._train.trace import ACTIVATION_SETTINGS, Op, has_hooks, known_op
+from torchalgo._train.trace import ACTIVATION_SETTINGS, MAY_CHANGE, Op, has_hooks, known_op
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class RegionGraph:
     modules: list[nn.Module | None]  # of each node
     moments: list[tuple[int, nn.BatchNorm2d]]  # the nodes of moments, and their batch norms
     results: list[int]  # for each result of the region, its position among the graph's outputs
+    # For each result: may the model or its caller change it in place later?
+    may_change: list[bool]
 
     @property
     def parameters(self) -> tuple[list[Tensor], list[tuple[int, int]]]:
@@ -131,6 +133,7 @@ class _Builder:
         modules = dict(self.part.named_modules())
         ends: list[str] = []
         outputs: list[int] = []
+        may_change: list[bool] = []
         for node in self.part.graph.nodes:
             if node.op == "placeholder":
                 self.values[node] = self.value(f"{node.name}:input", _sizes(node))
@@ -138,6 +141,7 @@ class _Builder:
             elif node.op == "output":
                 results = node.args[0] if isinstance(node.args[0], list | tuple) else [node.args[0]]
                 outputs = [self.values[each] for each in results]
+                may_change = [bool(each.meta[MAY_CHANGE]) for each in results]
             else:
                 op = known_op(node, modules)
                 assert op is not None
@@ -146,7 +150,8 @@ class _Builder:
         ends += [f"output\t{each}" for each in in_order]
         text = "\n".join(["torchalgo graph 1", *self.value_lines, *self.lines, *ends, ""])
         positions = [in_order.index(each) for each in outputs]
-        return RegionGraph(_C.parse_graph(text), self.modules, self.moments, positions)
+        graph = _C.parse_graph(text)
+        return RegionGraph(graph, self.modules, self.moments, positions, may_change)
 
 
 def region_graph(part: fx.GraphModule) -> RegionGraph:
@@ -212,6 +217,13 @@ class PlannedRegion(nn.Module):
         graph = own.graph
         self._shapes = [tuple(graph.values[i].sizes) for i in graph.inputs]
         self._wanted = [i in wanted for i in graph.inputs]
+        # PyTorch may keep other tensors for the gradients than a plan does. A change of one that it
+        # does not keep is legal, so it must not reach the tensors that the plan keeps.
+        kept = {name for name, layout, _ in native.saved if layout == "nchw"}
+        self._copied = [
+            may_change and graph.values[graph.outputs[position]].name in kept
+            for position, may_change in zip(own.results, own.may_change, strict=True)
+        ]
         self._leaves = [m for m in part.modules() if not isinstance(m, fx.GraphModule)]
         tensors, self._places = own.parameters
         self._parameter_shapes = [tensor.shape for tensor in tensors]
@@ -240,9 +252,11 @@ class PlannedRegion(nn.Module):
             return self._part(*inputs)
         self.__dict__["plan_runs"] += 1
         found = self._native.run(list(inputs), tensors, self._statistics())
+        results = [found[position] for position in self._own.results]
         if found[0].grad_fn is not None:
             found[0].grad_fn.register_prehook(_refuse_second_derivatives)
-        results = [found[position] for position in self._own.results]
+            results = [x.clone() if is_copied else x
+                       for x, is_copied in zip(results, self._copied, strict=True)]  # fmt: skip
         return results[0] if len(results) == 1 else tuple(results)
 
     def _fits(self, inputs: Sequence[Tensor], tensors: Sequence[Tensor]) -> bool:

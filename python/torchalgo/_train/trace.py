@@ -47,6 +47,8 @@ _NUMBERS = {  # the numbers in the names of activations: arguments of torch, wit
     "elu": {"alpha": 1.0},
 }
 _LARGEST_NUMBER = 1e6  # that a problem may have
+# The key in a node's meta: may its result be changed in place outside of the regions?
+MAY_CHANGE = "may_change"
 ACTIVATION_SETTINGS = frozenset(("approximate", *(n for of in _NUMBERS.values() for n in of)))
 _AUGMENTED = frozenset(  # operators such as y += x
     ("iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imod", "imul", "imatmul", "ior", "ipow",
@@ -416,6 +418,7 @@ def _split(whole: fx.GraphModule, entered: list[nn.Module]) -> Traced:
             for user in node.users
         ):
             known.add(node)
+    _note_changes(nodes, known, modules)
     for node in nodes:
         levels.add(node, node in known)
     numbers = levels.numbers
@@ -429,6 +432,22 @@ def _split(whole: fx.GraphModule, entered: list[nn.Module]) -> Traced:
     planned = {int(name.removeprefix("submod_")) for name in convolutions}
     left = [_name_of(n) for n in nodes if numbers[n] not in planned]
     return Traced(split, convolutions, entered, left)
+
+
+def _note_changes(
+    nodes: Sequence[fx.Node], known: set[fx.Node], modules: dict[str, nn.Module]
+) -> None:
+    """Notes for each op whether its result may be changed in place outside of the regions."""
+
+    def may_change(reader: fx.Node) -> bool:
+        if reader.op == "output":  # the caller of the model may do anything
+            return True
+        if reader in known:
+            return False
+        return _may_write(reader, modules) or bool(reader.meta[MAY_CHANGE])  # it may be a view
+
+    for node in reversed(nodes):
+        node.meta[MAY_CHANGE] = any(map(may_change, node.users))
 
 
 def _name_of(node: fx.Node) -> str:
