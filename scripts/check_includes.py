@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
 KERNELS = "cpu_algo/kernels"
-NO_TORCH = {"base", "cuda", "ir", "planner", "standalone"}
+NO_TORCH = {"base", "ir", "planner", "standalone"}
 STD_ONLY = {"pbqp", KERNELS}  # besides their own folder
 STD = re.compile(r"[a-z_]+|(cpuid|[ix]mmintrin)\.h")  # and the compiler's own
 TORCH = re.compile(r"(ATen|torch|c10|pybind11)/")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cuda/transform.h"
+#include "cuda/interface.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -104,7 +104,7 @@ int transpose(const void* src_data, void* dst_data, Transpose problem, cudaStrea
 }  // namespace
 }  // namespace torchalgo::cuda
 
-int torchalgo_cuda_abi() { return torchalgo::cuda::kTransformAbi; }
+int torchalgo_cuda_abi() { return torchalgo::cuda::kInterfaceAbi; }
 
 int torchalgo_cuda_transform(const void* src, void* dst, int src_type, int dst_type,
                              std::int64_t images, std::int64_t rows, std::int64_t cols,

@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "base/error.h"
-#include "cuda/transform.h"
+#include "cuda/interface.h"
 #include "ir/transform_shape.h"
-#include "layout_algo/cuda_library.h"
+#include "layout_algo/cuda_tiled.h"
 #include "provider/cuda_device.h"
 
 namespace torchalgo::layout {

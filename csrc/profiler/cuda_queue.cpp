@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/sum.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "profiler/cuda_timer.h"
@@ -47,10 +52,57 @@ struct Events {
 
 void clear_error(const CudaRuntime& runtime) { static_cast<void>(runtime.get_last_error()); }
 
+// A private pool of torch's allocator. It is open from the constructor to close(), and is freed by
+// the destructor.
+class PrivatePool {
+ public:
+  PrivatePool(const CudaLibrary& library, int device, CudaRuntime::Stream stream)
+      : library_(library), device_(device), number_(library.open_pool(device, stream)) {
+    TORCHALGO_CHECK(number_ != 0, "TA5004 torchalgo: torch's allocator opens no pool on GPU {}",
+                    device);
+  }
+  PrivatePool(const PrivatePool&) = delete;
+  PrivatePool& operator=(const PrivatePool&) = delete;
+  ~PrivatePool() {
+    close();
+    library_.free_pool(device_, number_);
+  }
+  void close() {
+    if (std::exchange(is_open_, false)) library_.close_pool(device_, number_);
+  }
+
+ private:
+  const CudaLibrary& library_;
+  int device_;
+  std::uint64_t number_;
+  bool is_open_ = true;
+};
+
+// A CUDA graph with the memory that its launches write.
+struct CapturedGraph {
+  std::shared_ptr<PrivatePool> pool;  // outlives the graph
+  std::shared_ptr<void> exec;
+};
+
+// One stream for each GPU: torch has few, and gives each new owner the next one.
+c10::Stream stream_of(at::Device device) {
+  static std::mutex mutex;
+  static std::map<c10::DeviceIndex, c10::Stream> streams;
+  const std::lock_guard lock(mutex);
+  const auto known = streams.find(device.index());
+  if (known != streams.end()) return known->second;
+  const c10::impl::VirtualGuardImpl guard(at::kCUDA);
+  return streams.emplace(device.index(), guard.getStreamFromGlobalPool(device, false))
+      .first->second;
+}
+
 }  // namespace
 
-std::function<void()> capture_graph(const CudaRuntime& runtime, CudaRuntime::Stream stream,
+std::function<void()> capture_graph(const CudaRuntime& runtime, const CudaLibrary& library,
+                                    int device, CudaRuntime::Stream stream,
                                     const std::function<void()>& enqueue) {
+  CapturedGraph captured;
+  captured.pool = std::make_shared<PrivatePool>(library, device, stream);
   check_cuda(runtime, runtime.begin_capture(stream, kCaptureModeRelaxed), "cudaStreamBeginCapture");
   CudaRuntime::Graph graph = nullptr;
   try {
@@ -62,6 +114,7 @@ std::function<void()> capture_graph(const CudaRuntime& runtime, CudaRuntime::Str
     throw;
   }
   const int ended = runtime.end_capture(stream, &graph);
+  captured.pool->close();
   if (ended != 0) clear_error(runtime);
   check_cuda(runtime, ended, "cudaStreamEndCapture");
   CudaRuntime::GraphExec exec = nullptr;
@@ -69,38 +122,44 @@ std::function<void()> capture_graph(const CudaRuntime& runtime, CudaRuntime::Str
   static_cast<void>(runtime.destroy_graph(graph));
   if (status != 0) clear_error(runtime);
   check_cuda(runtime, status, "cudaGraphInstantiateWithFlags");
-  const std::shared_ptr<void> owner(
+  captured.exec = std::shared_ptr<void>(
       exec, [&runtime](void* it) { static_cast<void>(runtime.destroy_exec(it)); });
-  return [&runtime, stream, owner] {
-    check_cuda(runtime, runtime.launch(owner.get(), stream), "cudaGraphLaunch");
+  return [&runtime, stream, captured] {
+    check_cuda(runtime, runtime.launch(captured.exec.get(), stream), "cudaGraphLaunch");
   };
 }
 
 CudaQueue cuda_queue(const Device& device) {
   const at::Device where = torch_device(device);
   const CudaRuntime& runtime = cuda_runtime();
-  const c10::Stream stream =
-      c10::impl::VirtualGuardImpl(at::kCUDA).getStreamFromGlobalPool(where, false);
+  const c10::Stream stream = stream_of(where);
   const auto events = std::make_shared<Events>();
-  const auto buffer = std::make_shared<at::Tensor>();
+  const auto buffer = std::make_shared<at::Tensor>(), sum = std::make_shared<at::Tensor>();
   CudaQueue queue;
   queue.l2_bytes = device.l2_bytes;
   queue.enter = [=]() -> std::shared_ptr<void> {
     auto own = std::make_shared<OwnStream>(stream);
-    // Allocated here, so that it belongs to this stream.
-    *buffer = at::empty({device.l2_bytes}, at::TensorOptions().dtype(at::kByte).device(where));
+    // Allocated here, so that they belong to this stream.
+    const auto options = at::TensorOptions().dtype(at::kFloat).device(where);
+    *buffer = at::empty({2 * device.l2_bytes / std::int64_t{sizeof(float)}}, options);
+    *sum = at::empty({}, options);
     return own;
   };
-  queue.flush_l2 = [buffer] { buffer->zero_(); };
+  queue.flush_l2 = [buffer, sum] {
+    buffer->zero_();
+    at::sum_out(*sum, *buffer, at::OptionalIntArrayRef(at::IntArrayRef{0}));
+  };
   queue.record_start = [events, stream] { events->start.record(stream); };
   queue.record_stop = [events, stream] { events->stop.record(stream); };
   queue.elapsed_ns = [events] {
     events->stop.synchronize();
     return events->start.elapsedTime(events->stop) * 1e6;
   };
-  queue.capture = [&runtime, stream](const std::function<void()>& enqueue) {
-    return capture_graph(runtime, stream.native_handle(), enqueue);
-  };
+  if (const CudaLibrary& library = cuda_library(); library.open_pool) {
+    queue.capture = [&runtime, &library, where, stream](const std::function<void()>& enqueue) {
+      return capture_graph(runtime, library, where.index(), stream.native_handle(), enqueue);
+    };
+  }
   return queue;
 }
 

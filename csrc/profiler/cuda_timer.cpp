@@ -2,6 +2,7 @@
 #include "profiler/cuda_timer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <utility>
 #include <vector>
@@ -55,17 +56,19 @@ class CudaTimer : public Timer {
 
   std::unique_ptr<Stopwatch> warm_up(const Runnable& work, int warmup) override {
     auto events = std::make_unique<EventStopwatch>(work, queue_);
-    if (run_until_stable(*events, warmup) >= options_.graph_below_ns) return events;
+    const double run_ns = run_until_stable(*events, warmup);
+    if (!queue_.capture) return events;
+    const int runs =
+        std::clamp(static_cast<int>(std::ceil(options_.graph_ns / run_ns)), 1, options_.most_runs);
     std::function<void()> launch;
     try {
       launch = queue_.capture([&] {
-        for (int run = 0; run < options_.graph_launches; ++run) work.run();
+        for (int run = 0; run < runs; ++run) work.run();
       });
     } catch (const std::exception&) {
       return events;  // some work cannot be captured; method() tells which
     }
-    auto graph =
-        std::make_unique<GraphStopwatch>(std::move(launch), options_.graph_launches, queue_);
+    auto graph = std::make_unique<GraphStopwatch>(std::move(launch), runs, queue_);
     static_cast<void>(graph->sample_ns());  // the first launch uploads it
     return graph;
   }

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "cuda/transform.h"
-#include "layout_algo/cuda_library.h"
+#include "cuda/interface.h"
+#include "layout_algo/cuda_tiled.h"
 #include "layout_algo/list.h"
 #include "profiler/check.h"
 
@@ -32,16 +32,20 @@ int transpose_on_cpu(const void* src, void* dst, int src_type, int dst_type, std
   return 0;
 }
 
-layout::CudaLibrary fake_library() { return {transpose_on_cpu, {}}; }
+CudaLibrary fake_library() {
+  CudaLibrary library;
+  library.transform = transpose_on_cpu;
+  return library;
+}
 
-Algorithm row_with(const layout::CudaLibrary& library) {
-  return layout::cuda_tiled_of([&library]() -> const layout::CudaLibrary& { return library; });
+Algorithm row_with(const CudaLibrary& library) {
+  return layout::cuda_tiled_of([&library]() -> const CudaLibrary& { return library; });
 }
 
 Device any_gpu() { return {.kind = DeviceKind::kCuda, .name = "any", .isa = "sm_90"}; }
 
 TEST(CudaTiled, GivesTheLibraryTheSizesThatBringEveryElementToItsPlace) {
-  const layout::CudaLibrary library = fake_library();
+  const CudaLibrary library = fake_library();
   const Algorithm row = row_with(library);
   for (const char* text :
        {"transform_f32_n2c5h3w4_nchw_nhwc", "transform_f32_n2c5h3w4_nhwc_nchw",
@@ -64,7 +68,7 @@ TEST(CudaTiled, RunsOnGpusOnly) {
 }
 
 TEST(CudaTiled, RefusesWithAReason) {
-  const layout::CudaLibrary library = fake_library();
+  const CudaLibrary library = fake_library();
   const Algorithm row = row_with(library);
   const auto refusal = [&](const char* text) {
     return row.offer(parse_problem(text), any_gpu()).refusal;
@@ -75,15 +79,15 @@ TEST(CudaTiled, RefusesWithAReason) {
 }
 
 TEST(CudaTiled, SaysWhatItsLibraryLacks) {
-  const layout::CudaLibrary absent = {nullptr, "needs libtorchalgo_cuda.so, which ..."};
+  CudaLibrary absent;
+  absent.absence = "needs libtorchalgo_cuda.so, which ...";
   const Problem problem = parse_problem("transform_f32_n2c5h3w4_nchw_nhwc");
   EXPECT_EQ(row_with(absent).offer(problem, any_gpu()).refusal, absent.absence);
 }
 
 TEST(CudaTiled, TellsCudasStatus) {
-  const layout::CudaLibrary broken = {[](const void*, void*, int, int, std::int64_t, std::int64_t,
-                                         std::int64_t, void*) { return 700; },
-                                      {}};
+  CudaLibrary broken;
+  broken.transform = [](auto...) { return 700; };
   const Algorithm row = row_with(broken);
   const Problem problem = parse_problem("transform_f32_n2c5h3w4_nchw_nhwc");
   const Primitive primitive = {"layout.cuda_tiled", Layout::kNchw, Layout::kNhwc};
@@ -96,13 +100,14 @@ TEST(CudaTiled, TellsCudasStatus) {
 }
 
 TEST(CudaLibrary, OfThisBuildAnswersWithoutAGpu) {
-  const layout::CudaLibrary& library = layout::cuda_library();
+  const CudaLibrary& library = cuda_library();
   if (!library.transform) GTEST_SKIP() << library.absence;
   float value = 0;
   EXPECT_EQ(library.transform(&value, &value, cuda::kFloat, cuda::kFloat, 0, 3, 4, nullptr), 0);
   EXPECT_EQ(library.transform(&value, &value, cuda::kFloat, 3, 1, 1, 1, nullptr), 1);
   EXPECT_EQ(library.transform(&value, &value, cuda::kFloat, cuda::kFloat, -1, 1, 1, nullptr), 1);
   EXPECT_EQ(library.transform(&value, &value, cuda::kHalf, cuda::kBfloat16, 1, 1, 1, nullptr), 1);
+  EXPECT_EQ(library.open_pool(0, nullptr), 0U) << "this process has no allocator for GPUs";
 }
 
 }  // namespace

@@ -4,11 +4,11 @@
 #include <cstdint>
 
 // The interface of libtorchalgo_cuda.so. It is plain C, since libtorchalgo.so finds it by dlsym. It
-// links CUDA's runtime and not torch, and is built only where nvcc is.
+// is built only where nvcc is.
 
 namespace torchalgo::cuda {
 
-inline constexpr int kTransformAbi = 1;  // raised when a signature below changes
+inline constexpr int kInterfaceAbi = 2;  // raised when a signature below changes
 
 enum ElementType : int { kFloat = 0, kHalf = 1, kBfloat16 = 2 };
 
@@ -16,7 +16,7 @@ enum ElementType : int { kFloat = 0, kHalf = 1, kBfloat16 = 2 };
 
 extern "C" {
 
-/// Returns kTransformAbi of the library.
+/// Returns kInterfaceAbi of the library.
 int torchalgo_cuda_abi();
 
 /// Enqueues dst [images, cols, rows] = transpose of src [images, rows, cols] on `stream`
@@ -27,5 +27,13 @@ int torchalgo_cuda_abi();
 int torchalgo_cuda_transform(const void* src, void* dst, int src_type, int dst_type,
                              std::int64_t images, std::int64_t rows, std::int64_t cols,
                              void* stream);
+
+/// Makes torch's allocator take the memory of `stream` from a private pool until
+/// torchalgo_cuda_close_pool(). No other tensor gets memory of the pool until
+/// torchalgo_cuda_free_pool().
+/// @return  the pool's number; 0 if torch has no allocator yet.
+std::uint64_t torchalgo_cuda_open_pool(int device, void* stream);
+void torchalgo_cuda_close_pool(int device, std::uint64_t pool);
+void torchalgo_cuda_free_pool(int device, std::uint64_t pool);
 
 }  // extern "C"
