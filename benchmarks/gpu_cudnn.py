@@ -82,10 +82,7 @@ def smoke(context: Context) -> Outcome:
 
 
 def deviceless(context: Context) -> Outcome:
-    """The described device offers what the live one offers, of cuDNN's graph engines.
-
-    Both are asked by a description in JSON. That a handle is told the same is not shown here.
-    """
+    """cuDNN's engines are the same for a description in JSON and for a handle of the GPU."""
     device, outcome = live(), Outcome()
     fixture = fixture_of(device)
     described = (
@@ -101,12 +98,10 @@ def deviceless(context: Context) -> Outcome:
         if context.left_s() < 0:
             break
         asked += 1
-        here = {
-            spelled(p) for p, t in offers(problem, device, "cudnn9.") if not runtime_compiled(t)
-        }
-        there = {
-            spelled(p) for p, t in offers(problem, described, "cudnn9.") if not runtime_compiled(t)
-        }
+        engines = offers(problem, described, "cudnn9.")
+        compiled = {spelled(p) for p, t in engines if runtime_compiled(t)}
+        there = {spelled(p) for p, _ in engines} - compiled
+        here = {spelled(p) for p in _C.cudnn_engines_of_gpu(problem, device.index)} - compiled
         if here != there:
             different.append({
                 "problem": problem, "live_only": sorted(here - there),

@@ -53,6 +53,7 @@ def env(context: Context) -> Outcome:
 def deviceprop(context: Context) -> Outcome:
     device = live()
     properties = json.loads(device.properties)
+    own = json.loads(_C.cudnn_properties_of_gpu(device.index))
     described = {
         "name": device.name,
         "isa": device.isa,
@@ -61,17 +62,16 @@ def deviceprop(context: Context) -> Outcome:
     }
     path = context.out / "live_device.json"
     path.write_text(json.dumps(described, indent=2) + "\n")
-    outcome = Outcome(data={"device": described})
+    outcome = Outcome(data={"device": described, "cudnn": own})
+    outcome.data["other_than_cudnns"] = differences(own, properties)
+    wrong = {k: v for k, v in differences(own, properties).items() if k != "cudaDeviceId"}
+    outcome.expect(not wrong, f"torchalgo's properties are not cuDNN's: {wrong}")
     fixture = fixture_of(device)
     if fixture is None:
         outcome.summary = f"{device.name}, {device.isa}: no description of it yet ({path})"
         return outcome
     expected = json.loads(named_device(fixture).properties)
-    different = {
-        key: (expected.get(key), properties.get(key))
-        for key in expected.keys() | properties.keys()
-        if expected.get(key) != properties.get(key)
-    }
+    different = differences(expected, properties)
     outcome.data["different"] = different
     outcome.summary = f"{device.name}: {len(different)} fields differ from share/devices/{fixture}"
     outcome.expect(
@@ -79,6 +79,11 @@ def deviceprop(context: Context) -> Outcome:
         f"the live properties lack {sorted(expected.keys() - properties.keys())}",
     )
     return outcome
+
+
+def differences(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The values of both by key, where they differ; None for a key that one lacks."""
+    return {k: (a.get(k), b.get(k)) for k in a.keys() | b.keys() if a.get(k) != b.get(k)}
 
 
 def fixture_of(device: _C.Device) -> str | None:

@@ -117,7 +117,7 @@ STAGES = (
     Stage("layers", "per layer beside benchmark=True", 2, 150, layers),
     Stage("nets", "networks beside benchmark + channels_last + CUDA graphs", 2, 200, nets),
     Stage("replay", "a saved module in a fresh process", 2, 60, replay),
-    Stage("deviceless", "the described device offers what the live one does", 3, 60, deviceless),
+    Stage("deviceless", "cuDNN offers the same described as by handle", 3, 60, deviceless),
     Stage("plans", "sampled plans run and agree with f64", 3, 150, plans),
     Stage("notes", "deterministic ones give the same bits", 3, 60, notes),
     Stage("legacy", "the legacy numbers: which run, how fast", 3, 60, legacy),

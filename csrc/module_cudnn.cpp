@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -13,11 +14,16 @@
 
 #include "all_algorithms.h"
 #include "base/error.h"
+#include "cudnn_algo/device_properties.h"
+#include "cudnn_algo/engine_config.h"
+#include "cudnn_algo/enumerate.h"
+#include "cudnn_algo/handles.h"
 #include "cudnn_algo/legacy.h"
 #include "cudnn_algo/list.h"
 #include "cudnn_algo/run.h"
 #include "module.h"
 #include "provider/algorithm.h"
+#include "provider/cuda_device.h"
 
 namespace py = pybind11;
 
@@ -58,7 +64,30 @@ std::map<std::string, std::int64_t> execution_stats() {
   const cudnn::ExecutionStats stats = cudnn::execution_stats();
   return {{"plans_built", stats.plans_built},
           {"plans_evicted", stats.plans_evicted},
-          {"tensors_repacked", stats.tensors_repacked}};
+          {"tensors_repacked", stats.tensors_repacked},
+          {"workspaces_grown", stats.workspaces_grown}};
+}
+
+std::shared_ptr<const cudnn::Api> loaded_api() {
+  const cudnn::LoadedApi loaded = cudnn::process_api();
+  TORCHALGO_CHECK(loaded.api, "TA5101 cuDNN is absent: {}", loaded.absence);
+  return loaded.api;
+}
+
+// Lists what cuDNN offers if it is asked with a handle of the GPU, instead of with its properties.
+std::vector<Primitive> engines_of_gpu(const std::string& text, int index) {
+  const auto api = loaded_api();
+  const cudnn::Runtime runtime = cudnn::torch_runtime();
+  const auto on_device = runtime.on_device(index);
+  const cudnn::Target target{.handle = cudnn::handle_of_thread(api, runtime),
+                             .properties = nullptr,
+                             .isa = cuda_device(index).isa};
+  const Problem problem = parse_problem(text);
+  std::vector<Primitive> primitives;
+  for (const auto& config : cudnn::enumerate(*api, target, std::get<ConvProblem>(problem)).configs)
+    primitives.push_back({cudnn::to_string(config.spec), config.layouts.src, config.layouts.dst,
+                          config.workspace_bytes});
+  return primitives;
 }
 
 }  // namespace
@@ -72,6 +101,11 @@ void bind_cudnn(py::module_& m) {
   });
   m.def("cudnn_absence", [] { return cudnn::process_api().absence; });
   m.def("cudnn_execution_stats", &execution_stats);
+  m.def(
+      "cudnn_properties_of_gpu",
+      [](int index) { return cudnn::properties_of_gpu(*loaded_api(), index); }, py::arg("index"));
+  m.def("cudnn_engines_of_gpu", &engines_of_gpu, py::arg("problem"), py::arg("index"),
+        py::call_guard<py::gil_scoped_release>());
   m.def("legacy_algorithms", &legacy_algorithms, py::arg("direction"));
 }
 

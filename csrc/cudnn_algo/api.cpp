@@ -18,6 +18,7 @@ void fill_graph_api(Symbols& symbols, Api& api) {
   symbols.require(api.get_version, "cudnnGetVersion");
   symbols.require(api.get_error_string, "cudnnGetErrorString");
   symbols.require(api.get_last_error_string, "cudnnGetLastErrorString");
+  symbols.require(api.create_handle, "cudnnCreate");
   symbols.require(api.set_stream, "cudnnSetStream");
   symbols.require(api.create_descriptor, "cudnnBackendCreateDescriptor");
   symbols.require(api.destroy_descriptor, "cudnnBackendDestroyDescriptor");

@@ -23,6 +23,7 @@ struct Api {
   std::function<std::size_t()> get_version;  // 91900 = 9.19.0
   std::function<const char*(Status)> get_error_string;
   std::function<void(char* message, std::size_t size)> get_last_error_string;
+  std::function<Status(Handle*)> create_handle;  // for the current GPU
   std::function<Status(Handle, Stream)> set_stream;
 
   // The graph API.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -25,6 +26,15 @@ DeviceProperties make_device_properties(const Api& api, const std::string& json)
                         "they lack: {}",
                         version_text(api), without_code(error.what()))};
   }
+}
+
+std::string properties_of_gpu(const Api& api, int index) {
+  OwnedDescriptor descriptor(api, DescriptorType::kDeviceProperties);
+  descriptor.set_raw(AttributeName::kDevicePropertiesDeviceId, AttributeType::kInt32, 1, &index);
+  descriptor.finalize("device properties");
+  constexpr std::int64_t kMostBytes = 1 << 16;
+  const auto text = descriptor.read_list<char>(AttributeName::kDevicePropertiesJson, kMostBytes);
+  return {text.begin(), std::find(text.begin(), text.end(), '\0')};
 }
 
 }  // namespace torchalgo::cudnn

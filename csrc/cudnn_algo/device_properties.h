@@ -18,4 +18,9 @@ struct DeviceProperties {
 /// A newer cuDNN may need keys that an older one did not write. The call takes a few microseconds.
 [[nodiscard]] DeviceProperties make_device_properties(const Api& api, const std::string& json);
 
+/// Returns the JSON that cuDNN writes for GPU `index` of this process. Device::properties is
+/// torchalgo's own text of the same properties; benchmarks/gpu_check.py compares the two.
+/// @throws StatusError  if there is no such GPU.
+[[nodiscard]] std::string properties_of_gpu(const Api& api, int index);
+
 }  // namespace torchalgo::cudnn

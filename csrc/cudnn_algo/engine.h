@@ -19,6 +19,7 @@ enum class Pattern : std::uint8_t {
   kConv,
   kConvBias,
   kConvBiasRelu,
+  kConvBiasAdd,
   kConvBiasAddRelu,
   kConvBackwardData,
   kConvBackwardFilter
@@ -32,10 +33,11 @@ struct PatternInfo {
 };
 
 /// All patterns in the order of the enumerators.
-inline constexpr std::array<PatternInfo, 6> kPatterns = {{
+inline constexpr std::array<PatternInfo, 7> kPatterns = {{
     {Pattern::kConv, "cudnn9.conv", Direction::kForward, false, false, false},
     {Pattern::kConvBias, "cudnn9.conv_bias", Direction::kForward, true, false, false},
     {Pattern::kConvBiasRelu, "cudnn9.conv_bias_relu", Direction::kForward, true, false, true},
+    {Pattern::kConvBiasAdd, "cudnn9.conv_bias_add", Direction::kForward, true, true, false},
     {Pattern::kConvBiasAddRelu, "cudnn9.conv_bias_add_relu", Direction::kForward, true, true, true},
     {Pattern::kConvBackwardData, "cudnn9.conv_bwd_data", Direction::kBackwardData, false, false,
      false},

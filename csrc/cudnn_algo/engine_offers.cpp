@@ -12,6 +12,7 @@
 #include "cudnn_algo/enumerate.h"
 #include "cudnn_algo/lru_cache.h"
 #include "cudnn_algo/offers.h"
+#include "cudnn_algo/refusal.h"
 #include "cudnn_algo/run.h"
 #include "cudnn_algo/traits.h"
 #include "provider/packing.h"
@@ -103,6 +104,7 @@ class EngineOffers {
     };
     return ask_library(library_, pattern_.direction, refusal, problem, device,
                        [&](const Api& api, const ConvProblem& conv) {
+                         if (auto reason = size_refusal(conv)) return refuse(*std::move(reason));
                          const auto properties = make_device_properties(api, device.properties);
                          if (!properties.descriptor) return refuse(properties.refusal);
                          const Target target{nullptr, &*properties.descriptor, device.isa};
@@ -187,8 +189,10 @@ class EngineOffers {
 Kernel prepare_engine(const Library& library, const Problem& problem, const Primitive& primitive) {
   const EngineSpec spec = require_engine_spec(primitive);
   Kernel kernel = {.problem = problem, .primitive = primitive};
+  const auto states = std::make_shared<EngineStates>();
   kernel.run = [=](const KernelArgs& args) {
-    return run_engine(require_api(library), library.runtime, spec, {problem, primitive, args});
+    return run_engine(require_api(library), library.runtime, spec, {problem, primitive, args},
+                      *states);
   };
   if (std::get<ConvProblem>(problem).direction != Direction::kBackwardFilter) {
     kernel.pack = [spec](const Weights& weights) { return pack_engine(spec, weights); };

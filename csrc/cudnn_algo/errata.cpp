@@ -44,6 +44,8 @@ std::string_view operation_of(Pattern pattern) {
       return "ConvFwd_ADD";
     case Pattern::kConvBiasRelu:
       return "ConvFwd_ADD_RELU_FWD";
+    case Pattern::kConvBiasAdd:
+      return "ConvFwd_ADD_ADD";
     case Pattern::kConvBiasAddRelu:
       return "ConvFwd_ADD_ADD_RELU_FWD";
     case Pattern::kConvBackwardData:

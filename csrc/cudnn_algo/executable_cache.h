@@ -22,7 +22,8 @@ struct Executable {
 
   const std::shared_ptr<const Api> api;  // outlives the objects
   std::int64_t workspace_bytes = 0;
-  bool has_run = false;  // if true, its kernels are loaded, and a CUDA graph may capture it
+  bool has_run = false;    // if true, its kernels are loaded, and a CUDA graph may capture it
+  bool is_pinned = false;  // if true, a CUDA graph has captured it
 };
 
 /// All data that an Executable depends on. It refers to the caller's problem and primitive.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cudnn_algo/execution.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 
 #include <atomic>
@@ -12,7 +13,8 @@
 namespace torchalgo::cudnn {
 namespace {
 
-std::atomic<std::int64_t> plans_built = 0, plans_evicted = 0, tensors_repacked = 0;
+std::atomic<std::int64_t> plans_built = 0, plans_evicted = 0, tensors_repacked = 0,
+                          workspaces_grown = 0;
 
 bool is_aligned(const at::Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % kAlignment == 0;
@@ -39,12 +41,13 @@ std::string describe(const Api& api, const EngineCall& call) {
                      version_text(api));
 }
 
-std::shared_ptr<Executable> find_or_build(
-    const std::shared_ptr<const Api>& api, const Runtime& runtime, Handle handle,
-    const EngineCall& call, const std::function<std::shared_ptr<Executable>()>& build) {
+void find_or_build(std::shared_ptr<Executable>& executable, const std::shared_ptr<const Api>& api,
+                   const Runtime& runtime, Handle handle, const EngineCall& call,
+                   const std::function<std::shared_ptr<Executable>()>& build) {
+  if (executable != nullptr && executable->has_run) return;
   const ExecutableKey key = {api.get(), handle, &std::get<ConvProblem>(call.problem),
                              &call.primitive};
-  std::shared_ptr<Executable> executable = executable_cache().find(key);
+  executable = executable_cache().find(key);
   if (executable == nullptr || !executable->has_run) {
     refuse_capture(*api, runtime, call, executable != nullptr);
   }
@@ -54,15 +57,29 @@ std::shared_ptr<Executable> find_or_build(
     const std::size_t evicted = executable_cache().add(key, executable);
     plans_evicted.fetch_add(static_cast<std::int64_t>(evicted), std::memory_order_relaxed);
   }
-  TORCHALGO_CHECK(executable->workspace_bytes <= call.primitive.workspace_bytes,
-                  "TA5104 cuDNN: the plan needs {} bytes of workspace, the primitive says {}: the "
-                  "choice was made with another cuDNN or GPU; choose again on this machine ({})",
-                  executable->workspace_bytes, call.primitive.workspace_bytes,
-                  describe(*api, call));
-  TORCHALGO_CHECK(executable->workspace_bytes == 0 || call.args.workspace != nullptr,
-                  "TA5104 cuDNN: got no workspace, expected {} bytes ({})",
-                  executable->workspace_bytes, describe(*api, call));
-  return executable;
+}
+
+void note_run(const std::shared_ptr<Executable>& executable, const Runtime& runtime) {
+  executable->has_run = true;
+  if (executable->is_pinned || !runtime.is_capturing()) return;
+  static std::mutex mutex;
+  static auto* const pinned = new std::vector<std::shared_ptr<Executable>>;  // never destroyed
+  const std::lock_guard lock(mutex);
+  pinned->push_back(executable);
+  executable->is_pinned = true;
+}
+
+Workspace::Workspace(const Api& api, const Executable& executable, const EngineCall& call)
+    : data_(call.args.workspace) {
+  const std::int64_t bytes = executable.workspace_bytes;
+  if (bytes > call.primitive.workspace_bytes) {
+    own_ = at::empty({bytes}, call.args.dst.options().dtype(at::kByte));
+    data_ = own_.data_ptr();
+    workspaces_grown.fetch_add(1, std::memory_order_relaxed);
+  }
+  TORCHALGO_CHECK(bytes == 0 || data_ != nullptr,
+                  "TA5104 cuDNN: got no workspace, expected {} bytes ({})", bytes,
+                  describe(api, call));
 }
 
 void* AlignedTensors::input(const at::Tensor& tensor) {
@@ -83,7 +100,8 @@ void AlignedTensors::finish() {
 }
 
 ExecutionStats execution_stats() {
-  return {plans_built.load(), plans_evicted.load(), tensors_repacked.load()};
+  return {plans_built.load(), plans_evicted.load(), tensors_repacked.load(),
+          workspaces_grown.load()};
 }
 
 }  // namespace torchalgo::cudnn

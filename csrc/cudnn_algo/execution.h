@@ -4,7 +4,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -29,14 +31,45 @@ struct EngineCall {
 /// Returns the text of a call: "cudnn9.conv.e22 nhwc->nhwc, problem fwd_f16_..., cuDNN 9.19.0".
 [[nodiscard]] std::string describe(const Api& api, const EngineCall& call);
 
-/// Returns the executable of `call` from this thread's cache. If the cache lacks it, calls `build`
-/// and adds the result. `build` is not called while the stream captures a CUDA graph, because it
-/// allocates and loads kernels, which breaks a capture.
-/// @throws Error  if the stream is capturing and the executable has not run before; if it needs
-/// more workspace than the primitive says, or no workspace is given.
-[[nodiscard]] std::shared_ptr<Executable> find_or_build(
-    const std::shared_ptr<const Api>& api, const Runtime& runtime, Handle handle,
-    const EngineCall& call, const std::function<std::shared_ptr<Executable>()>& build);
+/// Keeps the state of a prepared convolution for each handle, so that only its first run searches
+/// for a plan. A handle belongs to one thread at a time, so only the search here is locked.
+template <typename State>
+class PerHandle {
+ public:
+  [[nodiscard]] State& of(Handle handle) {
+    const std::lock_guard lock(mutex_);
+    return states_[handle];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Handle, State> states_;  // which stay where they are
+};
+
+/// Fills `executable` unless it has run before: with that of `call` from this thread's cache, or
+/// with the result of `build`, which is added to the cache. `build` is not called while the stream
+/// captures a CUDA graph, because it allocates and loads kernels, which breaks a capture.
+/// @throws Error  if the stream is capturing and the executable has not run before.
+void find_or_build(std::shared_ptr<Executable>& executable, const std::shared_ptr<const Api>& api,
+                   const Runtime& runtime, Handle handle, const EngineCall& call,
+                   const std::function<std::shared_ptr<Executable>()>& build);
+
+/// To be called after a run. If the stream is capturing, the executable is kept until the process
+/// ends: nobody tells when the CUDA graph is destroyed, and cuDNN may unload kernels with the plan.
+void note_run(const std::shared_ptr<Executable>& executable, const Runtime& runtime);
+
+/// The workspace of a run: that of the caller. If the plan needs more, because it is of another
+/// cuDNN or GPU than the primitive, it is a new one, which execution_stats() counts.
+class Workspace {
+ public:
+  /// @throws Error  if the caller has no workspace and the plan needs one.
+  Workspace(const Api& api, const Executable& executable, const EngineCall& call);
+  [[nodiscard]] void* data() const { return data_; }
+
+ private:
+  at::Tensor own_;
+  void* data_ = nullptr;
+};
 
 /// Aligned pointers to the data of tensors. Views that are not aligned to kAlignment are copied to
 /// aligned memory. cuDNN's plans are built for aligned tensors, and most tensor-core engines accept

@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "cudnn_algo/execution.h"
+#include "cudnn_algo/handles.h"
+#include "cudnn_algo/refusal.h"
 #include "cudnn_algo/run.h"
 #include "provider/tensor_shape.h"
 
@@ -65,16 +67,6 @@ bool has_all_functions(const Api::Legacy& legacy) {
          legacy.set_math_type && legacy.get_forward_workspace &&
          legacy.get_backward_data_workspace && legacy.get_backward_filter_workspace &&
          legacy.run_forward && legacy.run_backward_data && legacy.run_backward_filter;
-}
-
-bool fits_int(const std::vector<std::int64_t>& sizes) {
-  constexpr std::int64_t kLimit = std::numeric_limits<int>::max();
-  std::int64_t count = 1;
-  for (const std::int64_t size : sizes) {
-    if (size > kLimit || count * size > kLimit) return false;  // both factors below 2^31
-    count *= size;
-  }
-  return true;
 }
 
 const char* function_name(Direction direction) {
@@ -135,11 +127,7 @@ std::optional<std::string> legacy_absence(const Api& api, const ConvProblem& con
   if (!has_all_functions(api.legacy)) {
     return fmt::format("cuDNN {} has no legacy convolution functions", version_text(api));
   }
-  const ConvShape shape = shape_of(conv);
-  for (const auto& sizes : {shape.src, shape.weights, shape.dst}) {
-    if (!fits_int(sizes)) return "the legacy functions take tensors of less than 2^31 elements";
-  }
-  return std::nullopt;
+  return size_refusal(conv);
 }
 
 OwnedLegacy::OwnedLegacy(const Api& api, const Create& create, const Destroy& destroy)
@@ -203,21 +191,22 @@ Status LegacyDescriptors::run(Handle handle, int number, const void* a, const vo
 }
 
 at::Tensor run_legacy(const std::shared_ptr<const Api>& api, const Runtime& runtime,
-                      const LegacySpec& spec, const EngineCall& call) {
+                      const LegacySpec& spec, const EngineCall& call, LegacyStates& states) {
   const auto on_device = runtime.on_device(call.args.dst.device().index());
   with_description(*api, call, [&] {
-    const Handle handle = runtime.handle();
-    const auto executable = std::static_pointer_cast<LegacyExecutable>(
-        find_or_build(api, runtime, handle, call, [&] { return build(api, handle, spec, call); }));
+    const Handle handle = handle_of_thread(api, runtime);
+    std::shared_ptr<Executable>& executable = states.of(handle);
+    find_or_build(executable, api, runtime, handle, call,
+                  [&] { return build(api, handle, spec, call); });
+    const Workspace workspace(*api, *executable, call);
     AlignedTensors tensors;
     const Operands operands = bind(spec.direction, call, tensors);
-    check(*api, api->set_stream(handle, runtime.stream()), "cudnnSetStream");
+    const auto& descriptors = static_cast<const LegacyExecutable&>(*executable).descriptors;
     check(*api,
-          executable->descriptors.run(handle, spec.number, operands.a, operands.b, operands.c,
-                                      call.args.workspace,
-                                      static_cast<std::size_t>(executable->workspace_bytes)),
+          descriptors.run(handle, spec.number, operands.a, operands.b, operands.c, workspace.data(),
+                          static_cast<std::size_t>(executable->workspace_bytes)),
           function_name(spec.direction));
-    executable->has_run = true;
+    note_run(executable, runtime);
     tensors.finish();
   });
   return call.args.dst;

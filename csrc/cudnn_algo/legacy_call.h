@@ -61,8 +61,11 @@ class LegacyDescriptors {
   OwnedLegacy src_, weights_, dst_, convolution_;
 };
 
+/// The descriptors that a prepared convolution keeps between its runs with one handle.
+using LegacyStates = PerHandle<std::shared_ptr<Executable>>;
+
 /// Runs `call.primitive`, which is `spec`, in the same way as run_engine().
 at::Tensor run_legacy(const std::shared_ptr<const Api>& api, const Runtime& runtime,
-                      const LegacySpec& spec, const EngineCall& call);
+                      const LegacySpec& spec, const EngineCall& call, LegacyStates& states);
 
 }  // namespace torchalgo::cudnn

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "cudnn_algo/execution.h"
+#include "cudnn_algo/handles.h"
 #include "cudnn_algo/legacy.h"
 #include "cudnn_algo/legacy_call.h"
 #include "cudnn_algo/lru_cache.h"
@@ -69,7 +70,7 @@ class LegacyQuery {
       : api_(api), conv_(conv), device_(device), is_live_(device.index >= 0) {
     if (!is_live_) return;
     on_device_ = library.runtime.on_device(device.index);
-    handle_ = library.runtime.handle();
+    handle_ = handle_of_thread(require_api(library), library.runtime);
   }
 
   [[nodiscard]] bool is_live() const { return is_live_; }
@@ -275,8 +276,10 @@ LegacySpec require_spec(const Primitive& primitive) {
 Kernel prepare_legacy(const Library& library, const Problem& problem, const Primitive& primitive) {
   const LegacySpec spec = require_spec(primitive);
   Kernel kernel = {.problem = problem, .primitive = primitive};
+  const auto states = std::make_shared<LegacyStates>();
   kernel.run = [=](const KernelArgs& args) {
-    return run_legacy(require_api(library), library.runtime, spec, {problem, primitive, args});
+    return run_legacy(require_api(library), library.runtime, spec, {problem, primitive, args},
+                      *states);
   };
   if (std::get<ConvProblem>(problem).direction != Direction::kBackwardFilter) {
     const Layout layout = weights_layout(primitive);

@@ -3,6 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+#include <vector>
+
+#include "cudnn_algo/graph.h"
+
 namespace torchalgo::cudnn {
 namespace {
 
@@ -49,15 +54,37 @@ std::string plain_words(Status status, std::string_view isa) {
   return status / 1000 == 3 ? "not for this problem" : "cuDNN failed";
 }
 
+bool fits_int(const std::vector<std::int64_t>& sizes) {
+  constexpr std::int64_t kLimit = std::numeric_limits<int>::max();
+  std::int64_t count = 1;
+  for (const std::int64_t size : sizes) {
+    if (size > kLimit || count * size > kLimit) return false;  // both factors below 2^31
+    count *= size;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string refusal_text(const Api& api, Status status, std::string_view isa) {
   return fmt::format("{}: {} ({})", plain_words(status, isa), short_name(api, status), status);
 }
 
+std::optional<std::string> size_refusal(const ConvProblem& conv) {
+  const ConvShape shape = shape_of(conv);
+  for (const auto& sizes : {shape.src, shape.weights, shape.dst}) {
+    if (!fits_int(sizes)) return "takes tensors of less than 2^31 elements";
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> numeric_refusal(const EngineNotes& notes, DType dtype) {
   if (has(notes, NumericalNote::kDownConvertInputs)) {
     return fmt::format("rounds its inputs to 16 bits (DOWN_CONVERT_INPUTS), the problem is {}",
+                       to_string(dtype));
+  }
+  if (has(notes, NumericalNote::kReducedPrecisionReduction)) {
+    return fmt::format("adds up in 16 bits (REDUCED_PRECISION_REDUCTION), the problem is {}",
                        to_string(dtype));
   }
   if (dtype == DType::kF32 && has(notes, NumericalNote::kTensorCore)) {

@@ -15,10 +15,13 @@ namespace torchalgo::cudnn {
 /// ARCH_MISMATCH (3007)".
 [[nodiscard]] std::string refusal_text(const Api& api, Status status, std::string_view isa);
 
+/// Returns the reason why cuDNN is not asked about tensors of these sizes, or nullopt. Its engines
+/// compute positions in 32 bits, and PyTorch splits larger batches.
+[[nodiscard]] std::optional<std::string> size_refusal(const ConvProblem& conv);
+
 /// Returns the reason why an engine with these notes does not compute in the problem's type.
 /// Returns nullopt if it does. An f32 problem must not use TF32. No problem allows inputs to be
-/// rounded to 16 bits. f16 and bf16 problems ask cuDNN to accumulate in f32; the note
-/// REDUCED_PRECISION_REDUCTION is not a refusal.
+/// rounded to 16 bits, or partial sums of 16 bits.
 [[nodiscard]] std::optional<std::string> numeric_refusal(const EngineNotes& notes, DType dtype);
 
 }  // namespace torchalgo::cudnn

@@ -2,34 +2,21 @@
 #include "cudnn_algo/run.h"
 
 #include <array>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
 #include "cudnn_algo/execution.h"
 #include "cudnn_algo/graph.h"
+#include "cudnn_algo/handles.h"
 #include "cudnn_algo/plan.h"
+#include "cudnn_algo/refusal.h"
 
 namespace torchalgo::cudnn {
 namespace {
 
-// The ids and data of the tensors of a call, in a fixed order, and its workspace.
-struct Bindings {
-  std::array<std::int64_t, 5> ids{};
-  std::array<void*, 5> data{};
-  std::int64_t count = 0;
-  void* workspace = nullptr;
-  bool operator==(const Bindings&) const = default;
-
-  void add(std::int64_t id, void* pointer) {
-    ids[static_cast<std::size_t>(count)] = id;
-    data[static_cast<std::size_t>(count)] = pointer;
-    ++count;
-  }
-};
-
-Bindings bind(const PatternInfo& pattern, const EngineCall& call, AlignedTensors& tensors) {
+Bindings bind(const PatternInfo& pattern, const EngineCall& call, AlignedTensors& tensors,
+              void* workspace) {
   Bindings bindings;
   switch (pattern.direction) {
     case Direction::kForward:
@@ -50,7 +37,7 @@ Bindings bind(const PatternInfo& pattern, const EngineCall& call, AlignedTensors
   }
   if (pattern.bias) bindings.add(kBiasUid, tensors.input(call.args.packed[0].bias));
   if (pattern.add) bindings.add(kResidualUid, tensors.input(call.args.residual));
-  bindings.workspace = call.args.workspace;
+  bindings.workspace = workspace;
   return bindings;
 }
 
@@ -62,10 +49,6 @@ struct EngineExecutable final : Executable {
 
   const Pattern pattern;
   ExecutionPlan plan;
-  // The latest variant pack. It is used again if the next call has the same memory, as is usual
-  // with torch's allocator.
-  Bindings bound;
-  std::optional<OwnedDescriptor> pack;
 };
 
 OwnedDescriptor make_pack(const Api& api, const Bindings& bindings) {
@@ -90,9 +73,12 @@ std::string last_error(const Api& api) {
 
 std::shared_ptr<Executable> build(const std::shared_ptr<const Api>& api, Handle handle,
                                   const EngineSpec& spec, const EngineCall& call) {
+  const auto& conv = std::get<ConvProblem>(call.problem);
+  const auto too_large = size_refusal(conv);
+  TORCHALGO_CHECK(!too_large, "TA5103 cuDNN {} ({})", *too_large, describe(*api, call));
   ExecutionPlanAnswer answer =
-      make_execution_plan(*api, Target{.handle = handle, .properties = nullptr, .isa = {}},
-                          std::get<ConvProblem>(call.problem), layouts_of(call.primitive), spec);
+      make_execution_plan(*api, Target{.handle = handle, .properties = nullptr, .isa = {}}, conv,
+                          layouts_of(call.primitive), spec);
   if (!answer.plan) {
     throw StatusError(answer.status,
                       fmt::format("TA5103 cuDNN cannot make this plan on this machine: {}{}",
@@ -104,22 +90,24 @@ std::shared_ptr<Executable> build(const std::shared_ptr<const Api>& api, Handle 
 }  // namespace
 
 at::Tensor run_engine(const std::shared_ptr<const Api>& api, const Runtime& runtime,
-                      const EngineSpec& spec, const EngineCall& call) {
+                      const EngineSpec& spec, const EngineCall& call, EngineStates& states) {
   const auto on_device = runtime.on_device(call.args.dst.device().index());
   with_description(*api, call, [&] {
-    const Handle handle = runtime.handle();
-    const auto executable = std::static_pointer_cast<EngineExecutable>(
-        find_or_build(api, runtime, handle, call, [&] { return build(api, handle, spec, call); }));
+    const Handle handle = handle_of_thread(api, runtime);
+    EngineState& state = states.of(handle);
+    find_or_build(state.executable, api, runtime, handle, call,
+                  [&] { return build(api, handle, spec, call); });
+    const auto& executable = static_cast<const EngineExecutable&>(*state.executable);
+    const Workspace workspace(*api, executable, call);
     AlignedTensors tensors;
-    const Bindings bindings = bind(info(executable->pattern), call, tensors);
-    if (!executable->pack || executable->bound != bindings) {
-      executable->pack = make_pack(*api, bindings);
-      executable->bound = bindings;
+    const Bindings bindings = bind(info(executable.pattern), call, tensors, workspace.data());
+    if (!state.pack || state.bound != bindings) {
+      state.pack = make_pack(*api, bindings);
+      state.bound = bindings;
     }
-    check(*api, api->set_stream(handle, runtime.stream()), "cudnnSetStream");
-    check(*api, api->execute(handle, executable->plan.descriptor.get(), executable->pack->get()),
+    check(*api, api->execute(handle, executable.plan.descriptor.get(), state.pack->get()),
           "cudnnBackendExecute");
-    executable->has_run = true;
+    note_run(state.executable, runtime);
     tensors.finish();
   });
   return call.args.dst;

@@ -15,6 +15,9 @@
 namespace torchalgo::cudnn {
 namespace {
 
+constexpr std::initializer_list<const char*> kRuntimes = {"libcudart.so.13", "libcudart.so.12",
+                                                          "libcudart.so"};
+
 // A function of a library that torch has loaded. It is looked up once.
 template <typename Function>
 class MappedFunction {
@@ -56,32 +59,36 @@ auto with_error(const Function& function) {
   }
 }
 
-// Returns the handle of torch's pool, which has one per thread and device. torch exports the
-// function, but declares it only in a header that includes cuDNN's headers.
-Handle torch_handle() {
-  static MappedFunction<Handle()> get_handle(
-      {"libtorch_cuda.so"}, "_ZN2at6native14getCudnnHandleEv");  // at::native::getCudnnHandle()
-  return with_error([] { return get_handle.get()(); });
+// Returns torch's functions for the GPUs of this process.
+c10::impl::VirtualGuardImpl torch_cuda() {
+  TORCHALGO_CHECK(c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA),
+                  "TA5001 cuDNN cannot run: this torch has no CUDA: install a CUDA build of torch");
+  return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA);
+}
+
+int torch_device() {
+  return with_error([] { return static_cast<int>(torch_cuda().getDevice().index()); });
 }
 
 Stream torch_stream() {
-  TORCHALGO_CHECK(c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA),
-                  "TA5001 cuDNN cannot run: this torch has no CUDA: install a CUDA build of torch");
   return with_error([] {
-    const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+    const c10::impl::VirtualGuardImpl guard = torch_cuda();
     return guard.getStream(guard.getDevice()).native_handle();
   });
 }
 
 bool is_torch_capturing() {
-  static MappedFunction<int(Stream, int*)> is_capturing(
-      {"libcudart.so.13", "libcudart.so.12", "libcudart.so"}, "cudaStreamIsCapturing");
+  static MappedFunction<int(Stream, int*)> is_capturing(kRuntimes, "cudaStreamIsCapturing");
   constexpr int kNone = 0;  // cudaStreamCaptureStatusNone
   int capture = kNone;
   const int status = is_capturing.get()(torch_stream(), &capture);
   // These are the errors cudaErrorStreamCapture...: the default stream was queried while another
   // stream captures.
-  if (status >= 900 && status <= 908) return true;
+  if (status >= 900 && status <= 908) {
+    static MappedFunction<int()> last_error(kRuntimes, "cudaGetLastError");
+    static_cast<void>(last_error.get()());  // or the next launch of a kernel would report it
+    return true;
+  }
   TORCHALGO_CHECK(status == 0,
                   "TA5004 cuDNN cannot run: cudaStreamIsCapturing failed with CUDA error {}. An "
                   "earlier kernel may have caused it: run with CUDA_LAUNCH_BLOCKING=1 to find it",
@@ -90,7 +97,7 @@ bool is_torch_capturing() {
 }
 
 std::shared_ptr<void> guard_device(int index) {
-  if (index < 0) return nullptr;
+  if (index < 0 || index == torch_device()) return nullptr;
   return with_error([index]() -> std::shared_ptr<void> {
     return std::make_shared<c10::DeviceGuard>(
         c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)));
@@ -99,6 +106,6 @@ std::shared_ptr<void> guard_device(int index) {
 
 }  // namespace
 
-Runtime torch_runtime() { return {torch_handle, torch_stream, is_torch_capturing, guard_device}; }
+Runtime torch_runtime() { return {torch_device, torch_stream, is_torch_capturing, guard_device}; }
 
 }  // namespace torchalgo::cudnn

@@ -11,7 +11,7 @@ namespace torchalgo::cudnn {
 /// The functions of torch's CUDA part that execution needs. They are a struct, so that a test needs
 /// no GPU.
 struct Runtime {
-  std::function<Handle()> handle;  // torch's, of the current device and thread
+  std::function<int()> device;     // the index of the current GPU
   std::function<Stream()> stream;  // torch's current one
   std::function<bool()>
       is_capturing;  // true if that stream captures a CUDA graph: build nothing then

@@ -216,7 +216,9 @@ def offer_one(
 ) -> tuple[Primitive | None, Traits, str]: ...  # its name and layouts; or the refusal
 def cudnn_version() -> str | None: ...  # "9.19.0", of the cuDNN that torch has mapped
 def cudnn_absence() -> str: ...  # why there is none; empty if there is one
-def cudnn_execution_stats() -> dict[str, int]: ...  # plans_built, plans_evicted, tensors_repacked
+def cudnn_execution_stats() -> dict[str, int]: ...  # the fields of cudnn::ExecutionStats
+def cudnn_properties_of_gpu(index: int) -> str: ...  # JSON, as cuDNN writes it
+def cudnn_engines_of_gpu(problem: str, index: int) -> list[Primitive]: ...  # asked with a handle
 def legacy_algorithms(direction: str) -> list[tuple[int, str]]: ...  # (number, word) of fwd, ...
 
 class MeasureOptions(TypedDict, total=False):

@@ -113,6 +113,23 @@ def test_only_tensor_core_engines_win_where_they_are_an_order_faster(
     )
 
 
+@pytest.mark.parametrize("name", ["mobilenet_v2", "efficientnet_b0"])
+def test_a_residual_without_relu_is_one_call_with_its_convolution(
+    h100: _C.Device, name: str
+) -> None:
+    model = torchvision.models.get_model(name, weights=None).eval().half()
+    x = torch.zeros(1, 3, 224, 224, dtype=torch.float16)
+    imported = _C.import_graph(freeze_model(model, (x,))._c, (x,))
+    sums = [node.name for node in imported.graph.nodes if node.kind == "aten::add"]
+    assert len(sums) in (9, 10)
+    plan, _, _ = plan_by_model(imported, h100)
+    residual = [n for n in plan.nodes if n.problem.endswith("+bias+add")]
+    assert [n.primitive.name.partition(".e")[0] for n in residual] == (
+        ["cudnn9.conv_bias_add"] * len(sums)
+    )
+    assert all(not n.primitive.name for n in plan.nodes if n.name in sums)
+
+
 def test_dominated_candidates_are_left_out_with_a_reason(
     h100: _C.Device, resnet50: _C.Imported
 ) -> None:

@@ -32,6 +32,7 @@ PROBLEMS = [
     "bwd_data_f32_n8c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
     "bwd_filter_bf16_n8c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
     "bwd_filter_tf32_n8c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1",
+    "fwd_f16_n8c144h56w56_k24r1s1_st1x1_pad0x0_dil1x1_g1+bias+add",
 ]
 NO_LIMIT = 1 << 62
 

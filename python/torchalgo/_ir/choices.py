@@ -47,6 +47,7 @@ _CUDNN_ALGORITHMS: dict[str, Direction] = {
     "cudnn9.conv": "fwd",
     "cudnn9.conv_bias": "fwd",
     "cudnn9.conv_bias_relu": "fwd",
+    "cudnn9.conv_bias_add": "fwd",
     "cudnn9.conv_bias_add_relu": "fwd",
     "cudnn9.conv_bwd_data": "bwd_data",
     "cudnn9.conv_bwd_filter": "bwd_filter",

@@ -73,6 +73,7 @@ TEST(EngineOffers, OffersEachPrimitiveOnceAndAgainByName) {
   const FakeRows fake;
   for (const auto& [row, problem] : std::map<std::string, std::string>{
            {"cudnn9.conv", "fwd_f16" + kSizes},
+           {"cudnn9.conv_bias_add", "fwd_bf16" + kSizes + "+bias+add"},
            {"cudnn9.conv_bias_add_relu", "fwd_tf32" + kSizes + "+bias+add+relu"},
            {"cudnn9.conv_bwd_data", "bwd_data_bf16" + kSizes},
            {"cudnn9.conv_bwd_filter", "bwd_filter_f32" + kSizes}}) {

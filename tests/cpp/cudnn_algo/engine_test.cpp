@@ -117,6 +117,7 @@ TEST(Pattern, IsThatOfTheWholeEpilogue) {
   EXPECT_EQ(of(Direction::kForward, {}), Pattern::kConv);
   EXPECT_EQ(of(Direction::kForward, {kBias}), Pattern::kConvBias);
   EXPECT_EQ(of(Direction::kForward, {kBias, kRelu}), Pattern::kConvBiasRelu);
+  EXPECT_EQ(of(Direction::kForward, {kBias, kAdd}), Pattern::kConvBiasAdd);
   EXPECT_EQ(of(Direction::kForward, {kBias, kAdd, kRelu}), Pattern::kConvBiasAddRelu);
   EXPECT_EQ(of(Direction::kBackwardData, {}), Pattern::kConvBackwardData);
   EXPECT_EQ(of(Direction::kBackwardFilter, {}), Pattern::kConvBackwardFilter);

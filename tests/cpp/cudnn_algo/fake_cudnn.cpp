@@ -47,6 +47,13 @@ std::shared_ptr<const Api> make_api(const std::shared_ptr<detail::State>& state)
     std::snprintf(message, size, "%s", state->errors[std::this_thread::get_id()].c_str());
     state->errors.erase(std::this_thread::get_id());  // reading clears it, as in cuDNN
   };
+  api->create_handle = [state](Handle* handle) -> Status {
+    const std::lock_guard lock(state->mutex);
+    *handle = reinterpret_cast<Handle>(0x100 * (state->handles.size() + 1));
+    detail::LiveThreads::add_this();
+    state->handles[*handle] = std::this_thread::get_id();
+    return kSuccess;
+  };
   api->set_stream = [state](Handle handle, Stream stream) -> Status {
     const std::lock_guard lock(state->mutex);
     if (!state->accepts(handle)) return kBadParamNullPointer;
@@ -93,12 +100,7 @@ FakeCudnn::FakeCudnn(const Options& options) : state_(std::make_shared<detail::S
 
 Runtime FakeCudnn::runtime() const {
   Runtime runtime;
-  runtime.handle = [state = state_]() -> Handle {
-    const std::lock_guard lock(state->mutex);
-    Handle& handle = state->handles[std::this_thread::get_id()];
-    if (handle == nullptr) handle = reinterpret_cast<Handle>(0x100 * state->handles.size());
-    return handle;
-  };
+  runtime.device = [] { return 0; };
   runtime.stream = []() -> Stream { return reinterpret_cast<Stream>(0x7); };
   runtime.is_capturing = [state = state_] {
     const std::lock_guard lock(state->mutex);
@@ -124,6 +126,7 @@ std::string device_properties(int sm) {
 
 std::shared_ptr<const Api> intercept(const std::shared_ptr<const Api>& inner, Before before) {
   auto api = std::make_shared<Api>(*inner);
+  wrap(api->create_handle, "create_handle", before);
   wrap(api->set_stream, "set_stream", before);
   wrap(api->create_descriptor, "create_descriptor", before);
   wrap(api->destroy_descriptor, "destroy_descriptor", before, true);

@@ -46,7 +46,7 @@ class FakeCudnn {
   /// Its functions; they keep its state alive.
   [[nodiscard]] std::shared_ptr<const Api> api() const { return api_; }
 
-  /// One handle per thread, as torch has; `is_capturing` answers as set below.
+  /// One GPU with one stream; `is_capturing` answers as set below.
   [[nodiscard]] Runtime runtime() const;
   void set_capturing(bool is_capturing);
 

@@ -29,7 +29,8 @@ TEST(FakeCudnn, CountsDescriptorsSharedBetweenThreads) {
   OwnedDescriptor tensor(*fake.api(), DescriptorType::kTensor);
   std::thread([&] { tensor.set(AttributeName::kTensorDataType, DataType::kFloat); }).join();
   EXPECT_EQ(fake.stats().shared_between_threads, 1);
-  const Handle handle = fake.runtime().handle();
+  Handle handle = nullptr;
+  ASSERT_EQ(fake.api()->create_handle(&handle), kSuccess);
   std::thread([&] { static_cast<void>(fake.api()->set_stream(handle, nullptr)); }).join();
   EXPECT_EQ(fake.stats().shared_between_threads, 2);
 }

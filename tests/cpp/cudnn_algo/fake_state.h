@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -56,6 +57,39 @@ struct Object {
   KnobModel knob{};                // a knob info's
 };
 
+/// The threads that have called a fake and have not ended.
+class LiveThreads {
+ public:
+  static void add_this() {
+    thread_local const Entry entry;
+    static_cast<void>(entry);
+  }
+  static bool has(std::thread::id id) {
+    const std::lock_guard lock(all().mutex);
+    return all().ids.contains(id);
+  }
+
+ private:
+  struct All {
+    std::mutex mutex;
+    std::set<std::thread::id> ids;
+  };
+  struct Entry {
+    Entry() {
+      const std::lock_guard lock(all().mutex);
+      all().ids.insert(std::this_thread::get_id());
+    }
+    ~Entry() {
+      const std::lock_guard lock(all().mutex);
+      all().ids.erase(std::this_thread::get_id());
+    }
+  };
+  static All& all() {
+    static auto* const threads = new All;
+    return *threads;
+  }
+};
+
 struct State {
   Options options;
   std::mutex mutex;
@@ -63,15 +97,23 @@ struct State {
   bool is_capturing = false;
   std::map<std::uintptr_t, ObjectPtr> objects;
   std::uintptr_t last_id = 0x1000;
-  std::map<std::thread::id, Handle> handles;
+  std::map<Handle, std::thread::id> handles;
   std::map<Handle, Stream> streams;
   std::map<std::thread::id, std::string> errors;
 
+  /// Notes a use by this thread. What belongs to a thread that has ended belongs to the next user.
+  void use(std::thread::id& owner) {
+    LiveThreads::add_this();
+    if (owner == std::this_thread::get_id()) return;
+    if (LiveThreads::has(owner)) ++stats.shared_between_threads;
+    owner = std::this_thread::get_id();
+  }
   Status fail(Status status, const std::string& text) {
     errors[std::this_thread::get_id()] = text;
     return status;
   }
   Descriptor add(ObjectPtr object) {
+    LiveThreads::add_this();
     object->thread = std::this_thread::get_id();
     last_id += 16;
     objects[last_id] = std::move(object);
@@ -86,7 +128,7 @@ struct State {
       ++stats.uses_after_destroy;
       return nullptr;
     }
-    if (at->second->thread != std::this_thread::get_id()) ++stats.shared_between_threads;
+    use(at->second->thread);
     return at->second;
   }
   Status destroy(Descriptor descriptor) {
@@ -95,19 +137,23 @@ struct State {
       ++stats.double_destroys;
       return fail(kBadParam, "destroy: no such descriptor");
     }
-    if (at->second->thread != std::this_thread::get_id()) ++stats.shared_between_threads;
+    use(at->second->thread);
     objects.erase(at);
     --stats.alive;
     return kSuccess;
   }
-  /// Whether a call that needs a handle has one of this thread.
+  /// Whether a call that needs a handle has one, and that of this thread.
   bool accepts(Handle handle) {
     if (handle == nullptr) {
       ++stats.crashes;
       return false;
     }
-    const auto own = handles.find(std::this_thread::get_id());
-    if (own == handles.end() || own->second != handle) ++stats.shared_between_threads;
+    const auto own = handles.find(handle);
+    if (own == handles.end()) {
+      ++stats.crashes;
+      return false;
+    }
+    use(own->second);
     return true;
   }
 };
