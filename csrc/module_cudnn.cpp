@@ -20,6 +20,7 @@
 #include "cudnn_algo/handles.h"
 #include "cudnn_algo/legacy.h"
 #include "cudnn_algo/list.h"
+#include "cudnn_algo/plan.h"
 #include "cudnn_algo/run.h"
 #include "module.h"
 #include "provider/algorithm.h"
@@ -74,6 +75,23 @@ std::shared_ptr<const cudnn::Api> loaded_api() {
   return loaded.api;
 }
 
+// Makes the execution plan of a cudnn9 primitive for a described GPU. Returns the bytes of its
+// workspace, and the plan as cuDNN writes it in JSON.
+std::pair<std::int64_t, std::string> plan_of(const std::string& text, const Primitive& primitive,
+                                             const Device& device) {
+  const auto api = loaded_api();
+  const auto properties = cudnn::make_device_properties(*api, device.properties);
+  TORCHALGO_CHECK(properties.descriptor, "TA5103 cuDNN: {}", properties.refusal);
+  const cudnn::Target target{
+      .handle = nullptr, .properties = &*properties.descriptor, .isa = device.isa};
+  const Problem problem = parse_problem(text);
+  const cudnn::EngineSpec spec = cudnn::require_engine_spec(primitive);
+  const cudnn::ExecutionPlanAnswer answer = cudnn::make_execution_plan(
+      *api, target, std::get<ConvProblem>(problem), cudnn::layouts_of(primitive), spec);
+  TORCHALGO_CHECK(answer.plan, "TA5103 cuDNN makes no plan: {}", answer.refusal);
+  return {answer.plan->workspace_bytes, cudnn::json_of(*answer.plan)};
+}
+
 // Lists what cuDNN offers if it is asked with a handle of the GPU, instead of with its properties.
 std::vector<Primitive> engines_of_gpu(const std::string& text, int index) {
   const auto api = loaded_api();
@@ -104,6 +122,7 @@ void bind_cudnn(py::module_& m) {
   m.def(
       "cudnn_properties_of_gpu",
       [](int index) { return cudnn::properties_of_gpu(*loaded_api(), index); }, py::arg("index"));
+  m.def("cudnn_plan", &plan_of, py::arg("problem"), py::arg("primitive"), py::arg("device"));
   m.def("cudnn_engines_of_gpu", &engines_of_gpu, py::arg("problem"), py::arg("index"),
         py::call_guard<py::gil_scoped_release>());
   m.def("legacy_algorithms", &legacy_algorithms, py::arg("direction"));

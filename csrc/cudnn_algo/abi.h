@@ -29,6 +29,7 @@ inline constexpr Status kNotSupportedPadding = 3011;
 inline constexpr Status kInternalError = 4000;
 inline constexpr Status kInternalErrorHostAllocationFailed = 4003;
 inline constexpr Status kExecutionFailed = 5000;
+inline constexpr Status kExecutionFailedCudaDriver = 5001;
 
 enum class DataType : int { kFloat = 0, kDouble = 1, kHalf = 2, kBfloat16 = 9 };
 

@@ -34,7 +34,7 @@ std::string properties_of_gpu(const Api& api, int index) {
   descriptor.finalize("device properties");
   constexpr std::int64_t kMostBytes = 1 << 16;
   const auto text = descriptor.read_list<char>(AttributeName::kDevicePropertiesJson, kMostBytes);
-  return {text.begin(), std::find(text.begin(), text.end(), '\0')};
+  return {text.begin(), std::ranges::find(text, '\0')};
 }
 
 }  // namespace torchalgo::cudnn

@@ -40,6 +40,12 @@ bool has(const EngineNotes& notes, BehaviorNote note) {
   return std::ranges::find(notes.behavior, note) != notes.behavior.end();
 }
 
+std::string json_of(const ExecutionPlan& plan) {
+  constexpr std::int64_t kMostBytes = 1 << 20;
+  const auto text = plan.descriptor.read_list<char>(AttributeName::kPlanJson, kMostBytes);
+  return {text.begin(), std::ranges::find(text, '\0')};
+}
+
 ExecutionPlanAnswer make_execution_plan(const Api& api, const Target& target,
                                         const ConvProblem& conv, const Layouts& layouts,
                                         const EngineSpec& spec, std::int64_t alignment) {

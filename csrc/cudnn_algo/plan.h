@@ -39,6 +39,10 @@ struct ExecutionPlan {
   EngineNotes notes;
 };
 
+/// Returns the plan as cuDNN writes it in JSON: what it has understood of the operations.
+/// @throws StatusError
+[[nodiscard]] std::string json_of(const ExecutionPlan& plan);
+
 /// A plan, or the reason why there is none.
 struct ExecutionPlanAnswer {
   std::optional<ExecutionPlan> plan;

@@ -48,6 +48,9 @@ std::string plain_words(Status status, std::string_view isa) {
       return "needs another CUDA runtime";
     case kNotSupportedSublibraryUnavailable:
       return "needs a library of cuDNN that is missing";
+    case kExecutionFailedCudaDriver:
+      return "the CUDA driver (libcuda) does not load its code: is there a GPU, and is the driver "
+             "new enough?";
     default:
       break;
   }

@@ -218,6 +218,7 @@ def cudnn_version() -> str | None: ...  # "9.19.0", of the cuDNN that torch has 
 def cudnn_absence() -> str: ...  # why there is none; empty if there is one
 def cudnn_execution_stats() -> dict[str, int]: ...  # the fields of cudnn::ExecutionStats
 def cudnn_properties_of_gpu(index: int) -> str: ...  # JSON, as cuDNN writes it
+def cudnn_plan(problem: str, primitive: Primitive, device: Device) -> tuple[int, str]: ...  # JSON
 def cudnn_engines_of_gpu(problem: str, index: int) -> list[Primitive]: ...  # asked with a handle
 def legacy_algorithms(direction: str) -> list[tuple[int, str]]: ...  # (number, word) of fwd, ...
 

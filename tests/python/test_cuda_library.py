@@ -58,3 +58,45 @@ def test_it_exports_its_own_functions_alone(library: Path) -> None:
         "torchalgo_cuda_abi", "torchalgo_cuda_transform", "torchalgo_cuda_open_pool",
         "torchalgo_cuda_close_pool", "torchalgo_cuda_free_pool",
     }  # fmt: skip
+
+
+def resources(library: Path) -> dict[str, dict[str, int]]:
+    """Returns what each kernel of each GPU needs: registers, stack and local memory in bytes."""
+    text = output_of(cuobjdump(), "--dump-resource-usage", str(library))
+    found = {}
+    for gpu in text.split("arch = ")[1:]:
+        for name, needs in re.findall(r"Function (\S+):\s+(.*)", gpu):
+            numbers = dict(re.findall(r"(\w+):(\d+)", needs))
+            found[f"{gpu[:6].strip()} {name}"] = {key: int(v) for key, v in numbers.items()}
+    return found
+
+
+def test_no_kernel_spills_registers(library: Path) -> None:
+    kernels = {k: v for k, v in resources(library).items() if "transpose_tiles" in k}
+    assert len(kernels) == 3 * 24  # GPUs; types and vector widths
+    for name, needs in kernels.items():
+        assert needs["STACK"] == 0 and needs["LOCAL"] == 0, name
+        assert needs["REG"] <= 64, name  # so that four blocks of 256 threads share the registers
+
+
+@pytest.mark.parametrize("gpu", ["sm_80", "sm_90", "sm_100"])
+def test_vectors_are_loaded_and_stored_by_one_instruction_of_128_bits(
+    library: Path, gpu: str
+) -> None:
+    tool = cuobjdump()
+    if not disassembles(tool):
+        pytest.skip("cuobjdump has no nvdisasm beside it")
+    code = output_of(tool, "-sass", "-arch", gpu, str(library)).split("Function : ")[1:]
+    kernels = {each.partition("\n")[0]: each for each in code if "transpose_tiles" in each[:200]}
+    assert len(kernels) == 24
+    for name, text in kernels.items():
+        widths = re.search(r"Li(\d)ELi(\d)EEEv", name)
+        assert widths is not None
+        read, write = (int(bits) > 0 for bits in widths.groups())
+        assert bool(re.search(r"LDG\.E(\.\w+)*\.128", text)) == read, name
+        assert bool(re.search(r"STG\.E(\.\w+)*\.128", text)) == write, name
+
+
+def disassembles(tool: str) -> bool:
+    """cuobjdump calls nvdisasm, which lies beside it or on the path."""
+    return shutil.which("nvdisasm") is not None or Path(tool).with_name("nvdisasm").exists()
