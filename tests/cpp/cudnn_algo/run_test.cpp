@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdio>
 #include <memory>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "cudnn_algo/fake_device.h"
 #include "cudnn_algo/fake_engines.h"
 #include "cudnn_algo/graph.h"
@@ -128,6 +130,29 @@ TEST(RunEngine, EqualLayersShareAPlanAndKeepTheirOwnVariantPacks) {
   EXPECT_TRUE(a.is_right(a.run()));
   EXPECT_TRUE(b.is_right(b.run()));
   EXPECT_EQ(calls, (std::vector<std::string>{"execute", "execute"}));
+}
+
+// Prints what a run costs the host, without cuDNN's own part: docs/gpu-status.md says how much.
+TEST(RunEngine, CallsCudnnOnceInARunAfterTheFirst) {
+  std::int64_t calls = 0;
+  bool computes = true;
+  FakeRows fake;
+  const auto api = fake::intercept(
+      fake.cudnn.api(), [&](const fake::CallRecord& record) -> std::optional<Status> {
+        ++calls;
+        return record.function == "execute" && !computes ? std::optional(kSuccess) : std::nullopt;
+      });
+  fake.rows = cudnn_algorithms(api, fake.cudnn.runtime());
+  Repeated conv(fake, kTf32, "cudnn9.conv.e2");
+  conv.run();
+  calls = 0;
+  computes = false;
+  constexpr int kRuns = 20000;
+  const std::int64_t start = steady_now_ns();
+  for (int i = 0; i < kRuns; ++i) conv.run();
+  std::printf("host time of a run: %.2f us\n",
+              static_cast<double>(steady_now_ns() - start) / 1e3 / kRuns);
+  EXPECT_EQ(calls, kRuns);
 }
 
 TEST(RunEngine, SetsTheStreamOfTheHandleOnlyWhenItChanges) {
