@@ -52,6 +52,7 @@ from torchalgo._ir.plan import Plan  # noqa: E402
 from torchalgo._onnx.load import load_onnx  # noqa: E402
 from torchalgo._plan.candidates import candidates  # noqa: E402
 from torchalgo._plan.pareto import Front, ParetoPoint, pareto  # noqa: E402
+from torchalgo._run.captured import CapturedCalls  # noqa: E402
 from torchalgo._run.load import load, load_plan, load_plans  # noqa: E402
 from torchalgo._run.optimized import Optimized  # noqa: E402
 from torchalgo._train.module import TrainingModule  # noqa: E402
@@ -69,6 +70,7 @@ from torchalgo.verify.check_plan import CheckedPlan, check_plan  # noqa: E402
 __version__ = _C.version
 
 __all__ = [
+    "CapturedCalls",
     "CheckedPlan",
     "Error",
     "Front",
