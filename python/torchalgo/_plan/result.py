@@ -11,6 +11,7 @@ from torchalgo._base.timings import StepTime
 from torchalgo._capture.freeze import ScriptModule
 from torchalgo._capture.shapes import Dims, Shapes, planned_dims, planned_shapes
 from torchalgo._ir.plan import Plan
+from torchalgo._plan.facts import FindFacts
 from torchalgo._plan.pareto import Front, Memory
 
 
@@ -29,6 +30,7 @@ class Result:
     device: str = "cpu"  # the device on which it runs, for example "cuda:0"
     # Takes the kind of memory, the most points, and the seconds per point.
     find_front: Callable[[Memory, int, float], Front] | None = None
+    find_facts: FindFacts | None = None  # for reports; None: they are not known
     is_interrupted: bool = False  # True if Ctrl-C ended tuning early
     timings: Mapping[str, StepTime] = field(default_factory=dict)
 
