@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from torchalgo._report.operations import Flow, Operation, Tensor
 
 ROW = 30.0  # height of a row, equal to --row in page.css
-WIDE, NARROW, MOST_WIDE = 16.0, 8.0, 12  # width of a lane; with more lanes than that, a narrow one
-LEAST_RADIUS = 3.5
+MOST_STEP, LEAST_STEP, MOST_WIDTH = 16.0, 4.0, 130.0  # of a lane, and of all lanes together
+LEAST_RADIUS, MARGIN = 3.5, 10.0
 NO_LANE = -1
 
 
@@ -51,11 +51,11 @@ def draw(flow: Flow) -> Drawing:
     tensors = flow.tensors or ()
     lane_of_dot, lane_of_tensor = assign_lanes(len(flow.operations), tensors)
     lanes = max([*lane_of_dot, *lane_of_tensor, 0]) + 1
-    step = WIDE if lanes <= MOST_WIDE else NARROW
+    step = min(MOST_STEP, max(LEAST_STEP, MOST_WIDTH / lanes))
     most = max([operation.cost or 0.0 for operation in flow.operations] + [1e-9])
     dots = tuple(
         Dot(
-            x=step * (lane + 0.5) + 2,
+            x=_lane_x(lane, step),
             y=ROW * (i + 0.5),
             radius=_radius(operation, most, step),
             layout=operation.dst or operation.src,
@@ -64,11 +64,11 @@ def draw(flow: Flow) -> Drawing:
         for i, (lane, operation) in enumerate(zip(lane_of_dot, flow.operations, strict=True))
     )
     lines = tuple(
-        Line(_path(tensor, dots, step * (lane + 0.5) + 2), tensor.layout)
+        Line(_path(tensor, dots, _lane_x(lane, step)), tensor.layout)
         for tensor, lane in zip(tensors, lane_of_tensor, strict=True)
         if lane != NO_LANE
     )
-    return Drawing(step * lanes + 4, ROW * len(flow.operations), dots, lines, lanes)
+    return Drawing(_lane_x(lanes, step), ROW * len(flow.operations), dots, lines, lanes)
 
 
 def assign_lanes(count: int, tensors: Sequence[Tensor]) -> tuple[list[int], list[int]]:
@@ -100,8 +100,12 @@ def assign_lanes(count: int, tensors: Sequence[Tensor]) -> tuple[list[int], list
     return lane_of_dot, lane_of_tensor
 
 
+def _lane_x(lane: int, step: float) -> float:
+    return round(MARGIN + step * lane, 1)
+
+
 def _radius(operation: Operation, most: float, step: float) -> float:
-    room = step / 2 - LEAST_RADIUS
+    room = max(step, 10.0) / 2 - LEAST_RADIUS
     return round(LEAST_RADIUS + room * math.sqrt((operation.cost or 0.0) / most), 1)
 
 

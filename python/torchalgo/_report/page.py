@@ -93,7 +93,7 @@ def _template() -> Any:
         loader=FileSystemLoader(FOLDER), undefined=StrictUndefined, autoescape=True,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    pages.filters |= {"number": number, "breakable": breakable}
+    pages.filters |= {"number": number, "breakable": breakable, "head_and_tail": head_and_tail}
     return pages.get_template("page.html.j2")
 
 
@@ -102,6 +102,13 @@ def breakable(name: str) -> Any:
     from markupsafe import Markup, escape  # Jinja2 depends on it
 
     return escape(name).replace(".", Markup(".<wbr>"))
+
+
+def head_and_tail(name: str) -> tuple[str, str]:
+    """Splits a name before its last two parts. A narrow row shortens the head only."""
+    parts = name.split(".")
+    tail = ".".join(parts[-2:])
+    return name[: len(name) - len(tail)], tail
 
 
 def number(value: float | None, digits: int = 1) -> str:

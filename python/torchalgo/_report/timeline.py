@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from torchalgo._report.operations import Operation
 
 # Sizes in pixels of the strip on a wide screen: all of it, a character, the margin of a label.
 STRIP, CHARACTER, MARGIN = 1100, 6.6, 4
+LARGE, MOST_DEPTH = 60.0, 3  # a module of more percent is shown by its parts
 
 
 @dataclass(frozen=True)
@@ -53,22 +55,26 @@ def timeline_of(operations: Sequence[Operation], unit: str) -> Timeline | None:
         return None
     ends = list(itertools.accumulate(cost for _, _, cost in costly))
     segments = [
-        _segment(operation.name, end - cost, cost, total, i)
+        Segment(operation.name, "", 100 * (end - cost) / total, 100 * cost / total, cost, i)
         for (i, operation, cost), end in zip(costly, ends, strict=True)
     ]
-    return Timeline(total, tuple(_modules(segments)), tuple(segments), tuple(_ticks(total, unit)))
+    every = [_modules(segments, depth) for depth in range(1, MOST_DEPTH + 1)]
+    small = (parts for parts in every if max(part.width for part in parts) <= LARGE)
+    modules = next(small, every[-1])
+    labelled = [_labelled(segment, modules) for segment in segments]
+    return Timeline(total, tuple(modules), tuple(labelled), tuple(_ticks(total, unit)))
 
 
-def _segment(name: str, start: float, cost: float, total: float, index: int) -> Segment:
-    """Returns the segment of an operation. Its label lacks the module, which is above it."""
-    width = 100 * cost / total
-    return Segment(name, _fitting(_module(name)[1] or name, width), 100 * start / total, width, cost, index)
+def _labelled(segment: Segment, modules: Sequence[Segment]) -> Segment:
+    """Returns the segment with a label. The label lacks the module, which is above it."""
+    above = next(part.name for part in reversed(modules) if part.start <= segment.start)
+    label = segment.name.removeprefix(above).lstrip(".") or segment.name
+    return dataclasses.replace(segment, label=_fitting(label, segment.width))
 
 
-def _module(name: str) -> tuple[str, str]:
-    """Splits a name at its first dot. The first part is the module, without the call's number."""
-    first, _, rest = name.partition(".")
-    return first.partition("#")[0], rest
+def _module(name: str, depth: int) -> str:
+    """Returns the first `depth` parts of a name, without the number of the call."""
+    return ".".join(name.partition("#")[0].split(".")[:depth])
 
 
 def _fitting(label: str, width: float) -> str:
@@ -86,10 +92,10 @@ def time_of(operation: Operation, unit: str) -> float:
     return operation.cost or 0.0
 
 
-def _modules(segments: Sequence[Segment]) -> list[Segment]:
-    """Joins neighbours whose names begin with the same part before the first dot."""
+def _modules(segments: Sequence[Segment], depth: int) -> list[Segment]:
+    """Joins neighbours whose names begin with the same `depth` parts."""
     found = []
-    for name, group in itertools.groupby(segments, lambda segment: _module(segment.name)[0]):
+    for name, group in itertools.groupby(segments, lambda segment: _module(segment.name, depth)):
         own = list(group)
         width, cost = sum(s.width for s in own), sum(s.cost for s in own)
         found.append(Segment(name, _fitting(name, width), own[0].start, width, cost))
