@@ -218,15 +218,15 @@ def _add_profile(commands: Any) -> None:
 def _add_explain(commands: Any) -> None:
     command = _add_command(
         commands, "explain", "print the plan of a file, or write a report of it",
-        "Prints the plan as a table, which docs/guide.md explains. With -o, writes a report instead:"
-        " docs/report.md. A model is optimized first; then the report has more to show. The flags"
-        " of a tuning are for a model only.",
+        "Prints the plan as a table, which docs/guide.md explains. With -o, writes a report"
+        " instead: docs/report.md. A model is optimized first, and its report has more to show. The"
+        " flags of a tuning are for a model only.",
         "resnet18.pt -o report.html",
     )  # fmt: skip
     command.add_argument(
         "source",
-        help="a .plan.json file or a .pt file of torchalgo; or, with --input or --shapes, a model: a"
-        " TorchScript or an ONNX file, or package.module:factory",
+        help="a .plan.json file or a .pt file of torchalgo; or, with --input or --shapes, a model:"
+        " a TorchScript or an ONNX file, or package.module:factory",
     )
     add_shapes(command, is_required=False)
     command.add_argument(

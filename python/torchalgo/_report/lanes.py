@@ -14,12 +14,14 @@ ROW = 30.0  # height of a row, equal to --row in page.css
 MOST_STEP, LEAST_STEP, MOST_WIDTH = 16.0, 4.0, 130.0  # of a lane, and of all lanes together
 LEAST_RADIUS, MARGIN = 3.5, 10.0
 NO_LANE = -1
+ROWS_OF_STRIP = 26
 
 
 @dataclass(frozen=True)
 class Dot:
     """An operation in the drawing. Its area grows with its time."""
 
+    index: int  # of the operation
     x: float
     y: float
     radius: float
@@ -33,6 +35,18 @@ class Line:
 
     path: str
     layout: str
+    top: float  # of the path
+    bottom: float
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The part of a drawing beside some rows. It fits on a printed page."""
+
+    top: float
+    height: float
+    dots: tuple[Dot, ...]
+    lines: tuple[Line, ...]  # all that cross the strip; they may begin above and end below
 
 
 @dataclass(frozen=True)
@@ -40,14 +54,24 @@ class Drawing:
     """The drawing of a data flow, beside the rows of its operations."""
 
     width: float
-    height: float
-    dots: tuple[Dot, ...]
-    lines: tuple[Line, ...]
+    strips: tuple[Strip, ...]
     lanes: int
 
 
 def draw(flow: Flow) -> Drawing:
     """Returns the drawing of `flow`. Without known tensors, it has dots and no lines."""
+    dots, lines, lanes, step = _parts(flow)
+    strips = []
+    for first in range(0, len(dots), ROWS_OF_STRIP):
+        own = dots[first : first + ROWS_OF_STRIP]
+        top, bottom = ROW * first, ROW * (first + len(own))
+        crossing = tuple(line for line in lines if line.top < bottom and line.bottom > top)
+        strips.append(Strip(top, bottom - top, own, crossing))
+    return Drawing(_lane_x(lanes, step), tuple(strips), lanes)
+
+
+def _parts(flow: Flow) -> tuple[tuple[Dot, ...], tuple[Line, ...], int, float]:
+    """Returns the dots and lines, the number of lanes, and the width of a lane."""
     tensors = flow.tensors or ()
     lane_of_dot, lane_of_tensor = assign_lanes(len(flow.operations), tensors)
     lanes = max([*lane_of_dot, *lane_of_tensor, 0]) + 1
@@ -55,6 +79,7 @@ def draw(flow: Flow) -> Drawing:
     most = max([operation.cost or 0.0 for operation in flow.operations] + [1e-9])
     dots = tuple(
         Dot(
+            index=i,
             x=_lane_x(lane, step),
             y=ROW * (i + 0.5),
             radius=_radius(operation, most, step),
@@ -64,11 +89,14 @@ def draw(flow: Flow) -> Drawing:
         for i, (lane, operation) in enumerate(zip(lane_of_dot, flow.operations, strict=True))
     )
     lines = tuple(
-        Line(_path(tensor, dots, _lane_x(lane, step)), tensor.layout)
+        Line(
+            _path(tensor, dots, _lane_x(lane, step)), tensor.layout,
+            dots[tensor.producer].y, dots[tensor.readers[-1]].y,
+        )
         for tensor, lane in zip(tensors, lane_of_tensor, strict=True)
         if lane != NO_LANE
-    )
-    return Drawing(_lane_x(lanes, step), ROW * len(flow.operations), dots, lines, lanes)
+    )  # fmt: skip
+    return dots, lines, lanes, step
 
 
 def assign_lanes(count: int, tensors: Sequence[Tensor]) -> tuple[list[int], list[int]]:

@@ -17,7 +17,7 @@ LAYOUT_OF_TORCH = "nchw"  # ops that are left to PyTorch read and write it
 
 @dataclass(frozen=True)
 class Operation:
-    """A call of a primitive, a layout change, an op that is left to PyTorch, or an end of the graph.
+    """A call of a primitive, a layout change, an op left to PyTorch, an input or an output.
 
     Operations that the same call computes are in `fused`. They have no entry of their own.
     """
@@ -259,7 +259,9 @@ class _Builder:
 def _in_order(groups: Sequence[_Group]) -> list[_Group]:
     """Orders the groups so that each is behind those whose results it reads; ties by `key`."""
     makers = {tensor: i for i, group in enumerate(groups) for tensor in group.writes}
-    waits = [{makers[t] for t in group.reads if t in makers} - {i} for i, group in enumerate(groups)]
+    waits = [
+        {makers[t] for t in group.reads if t in makers} - {i} for i, group in enumerate(groups)
+    ]
     readers: Mapping[int, list[int]] = {i: [] for i in range(len(groups))}
     for i, makers_of in enumerate(waits):
         for maker in makers_of:

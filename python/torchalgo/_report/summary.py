@@ -15,6 +15,8 @@ NOT_CHECKED = (
     " plan.with_proof().save(path) in Python; then `torchalgo check-plan` checks it."
 )
 
+FAR_APART = 1.3  # the measured time, divided by the predicted one
+
 
 @dataclass(frozen=True)
 class Length:
@@ -54,7 +56,7 @@ def speed_of(plan: Plan) -> Speed:
     if guard is None:
         return Speed(
             "Not compared with PyTorch",
-            "The plan has no times of the whole model: torchalgo.optimize(model, inputs) takes them.",
+            "There are no times of the whole model. torchalgo.optimize(model, inputs) takes them.",
         )
     if not guard.rounds:
         reason = _sentence(guard.reason or guard.verdict)
@@ -124,7 +126,8 @@ def proof_of(plan: Plan) -> Proof:
         return Proof("Nothing to choose", ("The model has no operations that are planned.",), ())
     sentences = [
         "The plan's cost is a sum of measured times of single operations and layout changes."
-        " The proof is about this sum, not about the time of the whole model."
+        " The proof is about this sum, not about the time of the whole model.",
+        *_beside_measured(plan),
     ]
     if any(node.cost_source == "model" for node in plan.nodes):
         sentences.append("Some of these times were not measured but predicted.")
@@ -132,6 +135,20 @@ def proof_of(plan: Plan) -> Proof:
         return Proof(_status(plan), tuple(sentences), ("No certificate exists for edp.",))
     lines, is_false = _check(plan)
     return Proof(_status(plan), tuple(sentences), lines, is_false)
+
+
+def _beside_measured(plan: Plan) -> list[str]:
+    """Returns a sentence on the predicted time and the measured one, if there is one."""
+    if plan.guard is None or not plan.guard.rounds or not plan.cost_us:
+        return []
+    ratio = plan.guard.plan_us / plan.cost_us
+    text = (
+        f"The sum is {in_ms(plan.cost_us)}, and the whole model took {in_ms(plan.guard.plan_us)}"
+        f" ({ratio:.2f}x)."
+    )
+    if ratio > FAR_APART:
+        text += " They are far apart: other programs may have run during one of the measurements."
+    return [text]
 
 
 def _status(plan: Plan) -> str:

@@ -33,9 +33,7 @@ def leave_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> 
     tell_outcome(progress, plan)
     frozen = prepared.frozen
     facts = functools.partial(facts_of_offers, prepared.graph)
-    return Result(
-        frozen, plan, frozen, device=torch_name(prepared.device), find_facts=facts
-    )
+    return Result(frozen, plan, frozen, device=torch_name(prepared.device), find_facts=facts)
 
 
 def apply_plan(
