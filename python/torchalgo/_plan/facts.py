@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The facts behind a plan that its file does not hold: the data flow, all costs, the refusals."""
+"""The facts behind a plan that its file does not hold: all candidates with costs, and refusals."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ class KnownCost:
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts behind a plan. Everything except the graph may be missing."""
+    """The candidates and the refusals of a plan's nodes."""
 
-    graph: str  # the text of a _C.Graph
     candidates: Mapping[str, Sequence[KnownCost]] = field(default_factory=dict)  # by node
     refusals: Mapping[str, Sequence[Refused]] = field(default_factory=dict)  # by node
 
@@ -54,10 +53,8 @@ def facts_of_tuning(tuning: Tuning, has_costs: bool) -> Facts:
     return _facts(tuning.graph, tuning.found, known)
 
 
-def facts_of_offers(graph: _C.Graph, found: _C.Candidates | None = None) -> Facts:
+def facts_of_offers(graph: _C.Graph, found: _C.Candidates) -> Facts:
     """Returns the facts where nothing was measured."""
-    if found is None:
-        return Facts(graph.to_text())
     return _facts(graph, found, lambda candidate: KnownCost(*_spelled(candidate)))
 
 
@@ -78,4 +75,4 @@ def _facts(
         name: [Refused(r.primitive, r.reason) for r in some]
         for name, some in zip(names, found.refusals, strict=True)
     }
-    return Facts(graph.to_text(), offered, refused)
+    return Facts(offered, refused)

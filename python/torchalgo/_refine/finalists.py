@@ -243,6 +243,7 @@ def result_of(
         alternatives,
         str(prepared.where),
         front_finder(tuning, describe, describe.objective),
+        prepared.graph.to_text(),
         functools.partial(facts_of_tuning, tuning, plan.objective != "edp"),
         tuning.is_interrupted,
     )

@@ -119,7 +119,7 @@ def number(value: float | None, digits: int = 1) -> str:
 def section_of(subject: Subject, name: str) -> Section:
     """Returns all that the page shows of a plan. `name` begins the ids of its elements."""
     plan, facts, unit = subject.plan, subject.facts(), unit_of(subject.plan)
-    flow = flow_of(plan, None if facts is None else facts.graph)
+    flow = flow_of(plan, subject.graph_text)
     rows = rows_of(flow.operations, unit)
     planned = [row.operation.problem for row in rows if row.operation.kind == "planned"]
     used = {layout for op in flow.operations for layout in (op.src, op.dst) if layout}

@@ -16,12 +16,19 @@ class Subject:
     """A plan, with functions and values that only its run has."""
 
     plan: Plan
+    graph: str | None = None  # the text of a _C.Graph; None: that of the plan's proof, if any
     find_facts: FindFacts | None = None  # None: only the plan is known
     front: Front | None = None
 
     @property
     def shapes(self) -> str:
         return shapes_text(planned_shapes(self.plan))
+
+    @property
+    def graph_text(self) -> str | None:
+        """The text of the graph, or None if it is not known."""
+        proof = self.plan.proof
+        return self.graph if self.graph is not None or proof is None else proof.graph
 
     def facts(self) -> Facts | None:
         """Returns the facts of the run or, without a run, those of the plan's proof."""
@@ -31,7 +38,7 @@ class Subject:
 
 
 def facts_of_proof(plan: Plan) -> Facts:
-    """Returns the graph and the costs of a plan's proof. It has no refusals."""
+    """Returns the candidates of a plan's proof. It has no refusals."""
     proof = plan.proof
     assert proof is not None
     banned = {tuple(row) for row in proof.refused}
@@ -43,7 +50,7 @@ def facts_of_proof(plan: Plan) -> Facts:
         ]
         for node in plan.nodes
     }
-    return Facts(proof.graph, candidates)
+    return Facts(candidates)
 
 
 def _candidate(problem: str, text: str, ticks: int) -> KnownCost:

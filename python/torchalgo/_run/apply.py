@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 from torchalgo import _C
 from torchalgo._base.progress import Progress
@@ -31,9 +32,8 @@ def leave_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> 
     )
     plan = dataclasses.replace(plan, guard=verdict)
     tell_outcome(progress, plan)
-    frozen = prepared.frozen
-    facts = functools.partial(facts_of_offers, prepared.graph)
-    return Result(frozen, plan, frozen, device=torch_name(prepared.device), find_facts=facts)
+    frozen, where = prepared.frozen, torch_name(prepared.device)
+    return Result(frozen, plan, frozen, device=where, graph=prepared.graph.to_text())
 
 
 def apply_plan(
@@ -64,25 +64,26 @@ def apply_plan(
         progress.say(f"PyTorch runs what this machine does not offer: {', '.join(missing)}")
     frozen, where = prepared.frozen, str(prepared.where)
     facts = functools.partial(facts_of_offers, prepared.graph, found)
+    known: dict[str, Any] = {"graph": prepared.graph.to_text(), "find_facts": facts}
     verdict = plan.guard
     is_refused = verdict is not None and verdict.runs == "baseline"
     is_timed = verdict is not None and verdict.rounds > 0
     if is_refused and (is_timed or not options.run_untimed):
         planned = with_dims_of(frozen, plan, prepared)
-        return Result(frozen, planned, frozen, device=where, find_facts=facts)
+        return Result(frozen, planned, frozen, device=where, **known)
     scripted = rewrite(prepared.imported, native_plan(plan), options.strict)
     error = error_of(scripted, prepared)
     bound = prepared.output_bound(options)
     if error > bound and is_refused:  # as optimize found: it ran the baseline for this reason
         planned = with_dims_of(frozen, plan, prepared)
-        return Result(frozen, planned, frozen, device=where, find_facts=facts)
+        return Result(frozen, planned, frozen, device=where, **known)
     if error > bound:
         raise Error(
             f"TA2204 optimize: with this plan the outputs have relative L2 {error:.1e} to the"
             f" model's, expected at most {bound:.1e}: make a new plan"
         )
     planned = with_dims_of(scripted, plan, prepared)
-    return Result(scripted, planned, frozen, device=where, find_facts=facts)
+    return Result(scripted, planned, frozen, device=where, **known)
 
 
 def tell_outcome(progress: Progress, plan: Plan) -> None:

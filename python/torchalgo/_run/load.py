@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import json
 import warnings
@@ -19,7 +18,6 @@ from torchalgo._C import Error
 from torchalgo._capture.freeze import quiet_jit
 from torchalgo._capture.shapes import planned_dims, planned_shapes, shapes_text
 from torchalgo._ir.plan import Plan, plans_from_json, read_plans, the_only_plan
-from torchalgo._plan.facts import Facts, FindFacts
 from torchalgo._plan.result import Result
 from torchalgo._report.subject import Subject
 from torchalgo._run.call_files import CALLS_FILE, form_from_json
@@ -125,12 +123,12 @@ def load_subjects(path: str | Path) -> list[Subject]:
     """
     plans = _read_plans(path)
     graphs = _extra_file(path, GRAPHS_FILE) if zipfile.is_zipfile(path) else None
-    facts = _facts_of(graphs or b"", len(plans))
-    return [Subject(plan, find) for plan, find in zip(plans, facts, strict=True)]
+    known = _graphs_of(graphs or b"", len(plans))
+    return [Subject(plan, graph) for plan, graph in zip(plans, known, strict=True)]
 
 
-def _facts_of(text: str | bytes, count: int) -> list[FindFacts | None]:
-    """Returns the facts that a file holds: the graphs of its plans, for reports only.
+def _graphs_of(text: str | bytes, count: int) -> list[str | None]:
+    """Returns the graphs of the plans of a file, which are for reports only.
 
     A graph that cannot be read is left out. So is each graph of a file of an older version.
     """
@@ -140,7 +138,7 @@ def _facts_of(text: str | bytes, count: int) -> list[FindFacts | None]:
         graphs = []
     if not isinstance(graphs, list) or len(graphs) != count:
         return [None] * count
-    return [functools.partial(Facts, text) if _is_graph(text) else None for text in graphs]
+    return [graph if _is_graph(graph) else None for graph in graphs]
 
 
 def _is_graph(text: Any) -> bool:
@@ -209,10 +207,10 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
             f"TA2007 load: {name} holds {len(plans)} plans and {len(parts)} modules, expected as"
             " many of both: it was changed after torchalgo saved it; save it again"
         )
-    facts = _facts_of(extra[GRAPHS_FILE], len(plans))
+    graphs = _graphs_of(extra[GRAPHS_FILE], len(plans))
     results = [
-        Result(scripted, plan, device=device, find_facts=find)
-        for scripted, plan, find in zip(parts, plans, facts, strict=True)
+        Result(scripted, plan, device=device, graph=graph)
+        for scripted, plan, graph in zip(parts, plans, graphs, strict=True)
     ]
     calls = extra[CALLS_FILE]
     form = form_from_json(calls, f"load: {name}:{CALLS_FILE}") if calls else None

@@ -277,7 +277,7 @@ class Optimized(PlannedCalls):
             )
         model = None if self._original is None else type(self._original.model).__name__
         subjects = [
-            Subject(result.plan, result.find_facts, None if i else front)
+            Subject(result.plan, result.graph, result.find_facts, None if i else front)
             for i, result in enumerate(self._known("report"))
         ]
         write_report(subjects, Path(path), model or "")
@@ -292,11 +292,10 @@ class Optimized(PlannedCalls):
         TorchScript's schema does not contain it.
         """
         form = "" if self._form is None else form_to_json(self._form)
-        finders = [result.find_facts for result in self._results]
-        graphs = json.dumps([None if find is None else find().graph for find in finders])
+        graphs = [result.graph for result in self._results]
         return {
             PLAN_FILE: self._plans_text(),
-            **({GRAPHS_FILE: graphs} if any(finders) else {}),
+            **({GRAPHS_FILE: json.dumps(graphs)} if any(graphs) else {}),
             **({CALLS_FILE: form} if form else {}),
         }
 
