@@ -32,7 +32,7 @@ def check_files(args: argparse.Namespace) -> None:
     is_file = Path(target).suffix in _MODEL_SUFFIXES or Path(target).exists()
     if target and (is_file or ":" in target):
         check_model_reference(target)
-    for name in ("file", "plan", "data"):
+    for name in ("file", "first", "second", "plan", "data"):
         if isinstance(path := getattr(args, name, None), Path):
             _check_readable(path)
 

@@ -40,7 +40,7 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(required=True, metavar="command", dest="command")
     for add in (
         _add_optimize, _add_tune, _add_pareto, _add_candidates, _add_profile, _add_explain,
-        _add_others,
+        _add_diff, _add_others,
     ):  # fmt: skip
         add(commands)
     add_db(commands)
@@ -239,6 +239,17 @@ def _add_explain(commands: Any) -> None:
     )  # fmt: skip
     _add_objective(command)
     _add_tuning(command)
+
+
+def _add_diff(commands: Any) -> None:
+    command = _add_command(
+        commands, "diff", "compare the plans of two files",
+        "Prints the operations for which two plans of one model differ, and what each choice"
+        " costs. Plans are compared for each shape that both files have.",
+        "before.plan.json after.plan.json",
+    )  # fmt: skip
+    for name in ("first", "second"):
+        command.add_argument(name, type=Path, help="a .plan.json file, or a .pt file of torchalgo")
 
 
 def _add_others(commands: Any) -> None:

@@ -23,7 +23,7 @@ from torchalgo._base.timings import timings_text
 from torchalgo._C import Error, matches_name
 from torchalgo._capture.example_calls import random_inputs
 from torchalgo._capture.settings import Settings
-from torchalgo._cli import demo, explain, train, tune
+from torchalgo._cli import demo, diff, explain, train, tune
 from torchalgo._cli.doctor import examine, report
 from torchalgo._cli.tuning_flags import on_device, tuning_arguments
 from torchalgo._ir.choices import near
@@ -380,6 +380,7 @@ COMMANDS = {
     "candidates": _candidates,
     "profile": _profile,
     "explain": explain.run,
+    "diff": diff.run,
     "bench": _bench,
     "check-outputs": _check_outputs,
     "check-plan": _check_plan,
