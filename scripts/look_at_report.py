@@ -188,6 +188,8 @@ def main() -> int:
     parser.add_argument("report", type=Path)
     parser.add_argument("--images", type=Path, metavar="FOLDER", help="where screenshots go")
     args = parser.parse_args()
+    if not args.report.is_file():
+        raise SystemExit(f"look_at_report: there is no file {args.report}")
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         raise SystemExit("look_at_report: there is no chromium: apt-get install chromium")

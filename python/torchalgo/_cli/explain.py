@@ -12,6 +12,7 @@ from torchalgo._C import Error
 from torchalgo._capture.example_calls import random_inputs
 from torchalgo._cli.tuning_flags import on_device, tuning_arguments
 from torchalgo._ir.plan import Plan, plans_to_json
+from torchalgo._plan.pareto import Front, Memory
 from torchalgo._report.subject import Subject
 from torchalgo._report.texts import text_report
 from torchalgo._report.write import write_report
@@ -39,15 +40,23 @@ def run(args: argparse.Namespace) -> int:
         return 0
     optimized = _optimized(args)
     if args.report is not None:
-        front = None
-        if args.memory is not None:
-            front = optimized.pareto(args.memory, max_points=MOST_POINTS)
-        optimized.report(args.report, front=front)
+        optimized.report(args.report, front=_front(optimized, args.memory))
     _print(args, list(optimized.plans.values()))
     if optimized.is_interrupted:
         tell("interrupted; the plan is of the costs measured so far")
         return EXIT_INTERRUPTED
     return 0
+
+
+def _front(optimized: Optimized, memory: Memory | None) -> Front | None:
+    """Returns the front, or None if there is none, for example because too few costs are known."""
+    if memory is None:
+        return None
+    try:
+        return optimized.pareto(memory, max_points=MOST_POINTS)
+    except Error as problem:
+        tell(f"the report has no front of time and memory: {problem}")
+        return None
 
 
 def _print(args: argparse.Namespace, plans: Sequence[Plan]) -> None:
