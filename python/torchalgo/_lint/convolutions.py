@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from torchalgo._lint.facts import CONVOLUTION, PRODUCTS, Call, OpCall, TensorFacts
-from torchalgo._lint.findings import by_line, finding_of, total_bytes
-from torchalgo._lint.norms import is_worth_removing
+from torchalgo._lint.findings import by_line, finding_of, is_worth_removing, total_bytes
 from torchalgo._lint.observe import run_op
 from torchalgo._lint.report import Finding
 from torchalgo._lint.what_if import LEAST_SHARE, Action, Lab
@@ -169,7 +168,11 @@ def find_padding(lab: Lab) -> Iterator[Finding]:
             own = _padding(op) or (0, 0)
             actions |= {op.index: _unpadded, reader.index: _padded(own)}
         trial = lab.try_fix(actions)
-        if trial is not None and is_worth_removing(trial, total_bytes(group)):
+        if (
+            trial is not None
+            and is_worth_removing(trial, total_bytes(group))
+            and not trial.is_slower
+        ):
             h, w = _padding(group[0]) or (0, 0)
             own = readers[0].arguments[4]
             fix = FIXES["padding-apart"].format(padding=(own[0] + h, own[1] + w))

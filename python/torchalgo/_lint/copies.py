@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchalgo._lint.facts import CONVOLUTION, Call, OpCall
+from torchalgo._lint.facts import CONVOLUTION, Call, OpCall, TensorFacts
 from torchalgo._lint.findings import by_line, finding_of, is_worth, total_bytes
 from torchalgo._lint.report import Finding
 from torchalgo._lint.what_if import LEAST_BYTES, Action, Lab, identity
@@ -145,13 +145,19 @@ def find_dropped_layouts(lab: Lab) -> Iterator[Finding]:
         if op.bytes < LEAST_BYTES or op.outputs[0].layout != "contiguous":
             continue
         is_filled = any(
-            reader.writes and any(t.layout == "channels_last" for t in reader.inputs[1:])
+            reader.writes and any(_has_channels_last(t) for t in reader.inputs[1:])
             for reader in lab.call.ops
             if op.outputs[0].storage in {t.storage for t in reader.inputs[:1]}
         )
         trial = lab.try_fix({op.index: _channels_last}) if is_filled else None
         if trial is not None and is_worth(trial):
             yield finding_of("layout-dropped", [op], trial, op.bytes, FIXES["layout-dropped"])
+
+
+def _has_channels_last(tensor: TensorFacts) -> bool:
+    """Returns True if the channels of a pixel lie side by side, also in a part of an image."""
+    shape, strides = tensor.shape, tensor.strides
+    return len(shape) == 4 and shape[1] > 1 and strides[1] == 1 and strides[3] >= shape[1]
 
 
 def _channels_last(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

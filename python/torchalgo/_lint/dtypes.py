@@ -13,7 +13,7 @@ from torchalgo._lint.facts import Call, OpCall
 from torchalgo._lint.findings import by_line, finding_of, is_worth
 from torchalgo._lint.observe import Arguments
 from torchalgo._lint.report import Finding
-from torchalgo._lint.what_if import LEAST_BYTES, Lab, Rewrite
+from torchalgo._lint.what_if import LEAST_BYTES, Fix, Lab
 
 FIXES = {
     "float64-weights": "Convert these weights with .float(): float64 takes twice the bytes and"
@@ -36,7 +36,7 @@ def find_float64(lab: Lab) -> Iterator[Finding]:
     origins = _origins(call)
     if sum(size for _, _, size in origins.values()) < LEAST_BYTES:
         return
-    trial = lab.try_fix({}, rewrite=_narrow(), tolerance=1e-3, compare=False)
+    trial = lab.try_fix({}, fix=_in_float32(lab), compare=False)
     if trial is None or trial.is_slower:
         return
     shown = trial if len(origins) == 1 else None  # the gain is that of all together
@@ -62,7 +62,7 @@ def _origins(call: Call) -> dict[int, tuple[str, OpCall, int]]:
         origin = known[0] if known else op.index
         if op.is_view and not known:
             continue
-        if not known and wide and wide[0].storage in inputs:
+        if not known and not weights and wide and wide[0].storage in inputs:
             found[origin] = ("float64-input", op, sum(t.bytes for t in wide) // 2)
         elif not known and weights:
             found[origin] = ("float64-weights", op, sum(t.bytes for t in weights) // 2)
@@ -79,25 +79,23 @@ def _origins(call: Call) -> dict[int, tuple[str, OpCall, int]]:
     return found
 
 
-def _narrow() -> Rewrite:
-    """Returns a rewrite that computes in float32 wherever the call computes in float64."""
-    known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+def _in_float32(lab: Lab) -> Fix:
+    """Returns a fix that computes in float32 wherever the call computes in float64."""
+    kept = [*lab.model.parameters(), *lab.model.buffers()]
+    weights = [(weight, weight.detach().float()) for weight in kept if weight.dtype == F64]
 
     def narrow(value: Any) -> Any:
         if value is F64:
             return torch.float32
-        if not isinstance(value, torch.Tensor) or value.dtype != F64:
-            return value
-        if id(value) not in known:  # only weights and inputs: all else is made in float32
-            known[id(value)] = (value, value.float())
-        return known[id(value)][1]
+        is_wide = isinstance(value, torch.Tensor) and value.dtype == F64
+        return value.float() if is_wide else value
 
     def rewrite(
         func: Any, args: Arguments, kwargs: Mapping[str, Any]
     ) -> tuple[Arguments, Mapping[str, Any]]:
         return tree_map(narrow, args), tree_map(narrow, dict(kwargs))
 
-    return rewrite
+    return Fix(weights, lambda inputs: tree_map(narrow, inputs), rewrite)
 
 
 # ---- denormal weights ----------------------------------------------------------------------------
@@ -108,40 +106,19 @@ def find_denormals(lab: Lab) -> Iterator[Finding]:
 
     Not every processor is slower with them, so nothing is reported without this measurement.
     """
-    replaced: dict[int, torch.Tensor] = {}
-    layers, size = [], 0
+    pairs, layers, size = [], [], 0
     for name, weight in lab.model.named_parameters():
         if not weight.is_floating_point() or weight.layout != torch.strided:
             continue
         data = weight.detach()
         tiny = (data != 0) & (data.abs() < torch.finfo(data.dtype).tiny)
         if bool(tiny.any()):
-            zeros = torch.empty_like(data).copy_(data.masked_fill(tiny, 0.0))
-            replaced[data.data_ptr()] = zeros
+            pairs.append((weight, torch.empty_like(data).copy_(data.masked_fill(tiny, 0.0))))
             layers.append(name.rpartition(".")[0])
             size += data.numel() * data.element_size()
     ops = [op for op in lab.call.ops if op.layer in layers]
-    if not replaced or not ops:
+    if not pairs or not ops:
         return
-    trial = lab.try_fix({}, rewrite=_replace(replaced))
+    trial = lab.try_fix({}, fix=Fix(pairs))
     if trial is not None and is_worth(trial, needs_time=True):
         yield finding_of("denormal-weights", ops, trial, size, FIXES["denormal-weights"])
-
-
-def _replace(weights: Mapping[int, torch.Tensor]) -> Rewrite:
-    """Returns a rewrite that reads other weights, of the same form."""
-
-    def other(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
-            return value
-        found = weights.get(value.data_ptr())
-        if found is None or value.numel() != found.numel():
-            return value
-        return found.as_strided(value.size(), value.stride())
-
-    def rewrite(
-        func: Any, args: Arguments, kwargs: Mapping[str, Any]
-    ) -> tuple[Arguments, Mapping[str, Any]]:
-        return tree_map(other, args), tree_map(other, dict(kwargs))
-
-    return rewrite

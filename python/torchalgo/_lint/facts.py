@@ -92,7 +92,7 @@ class PythonRead:
     function: str
     layer: str
     lines: Lines
-    bytes: int
+    tensor: TensorFacts
     us: float = 0.0  # until the next operation of PyTorch began
 
 

@@ -30,6 +30,14 @@ def is_worth(trial: Trial, needs_time: bool = False) -> bool:
     return not needs_time and trial.saved_bytes >= LEAST_BYTES and not trial.is_slower
 
 
+def is_worth_removing(trial: Trial, size: int) -> bool:
+    """Returns True if it is worth it to remove an operation, which makes `size` bytes.
+
+    This cannot make the call slower, so a small loss of time is noise.
+    """
+    return trial.is_faster or max(size, trial.saved_bytes) >= LEAST_BYTES
+
+
 class Group(list[OpCall]):
     """Operations with a common line and layer."""
 

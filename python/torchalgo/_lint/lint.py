@@ -67,7 +67,7 @@ def lint(
             notes.append(f"operations that torchalgo leaves to PyTorch are not listed: {reason}")
         lab = Lab(model, *own, call, wait, budget_s)
         findings = list(_search(lab, trained, None if imported is None else imported.graph))
-        findings += modes.find_input_gradients(model, args, kwargs, tensors_in((args, kwargs)))
+        findings += modes.find_input_gradients(call, model, args, kwargs)
     if lab.untried:
         notes.append(f"{lab.untried} suspicions were not tried within {budget_s:g} s")
     ops = () if imported is None else left.find_left(call, imported)

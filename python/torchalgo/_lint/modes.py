@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from torchalgo._base.stats import is_faster
-from torchalgo._lint.facts import OpCall, Saved
-from torchalgo._lint.findings import by_line, finding_of, total_bytes
-from torchalgo._lint.norms import is_worth_removing
+from torchalgo._capture.freeze import tensors_in
+from torchalgo._lint.facts import Call, OpCall, Saved
+from torchalgo._lint.findings import by_line, finding_of, is_worth_removing, total_bytes
 from torchalgo._lint.observe import Arguments, run_model, same_random
 from torchalgo._lint.report import Finding, source_text
 from torchalgo._lint.source import Lines
@@ -170,9 +170,10 @@ def find_gradients(lab: Lab) -> Iterator[Finding]:
 
 
 def find_input_gradients(
-    model: nn.Module, args: Arguments, kwargs: Mapping[str, Any], inputs: Sequence[torch.Tensor]
+    call: Call, model: nn.Module, args: Arguments, kwargs: Mapping[str, Any]
 ) -> Iterator[Finding]:
     """Yields an input that requires a gradient, if the caller has not disabled gradients."""
+    inputs = tensors_in((args, dict(kwargs)))
     if not torch.is_grad_enabled() or not any(t.requires_grad for t in inputs):
         return
     kept: dict[int, int] = {}
@@ -187,8 +188,9 @@ def find_input_gradients(
     size = sum(count for place, count in kept.items() if place not in weights)
     del result
     if size >= LEAST_BYTES:
+        line = next((op.line for op in call.ops if op.line is not None), None)
         fix = FIXES["input-requires-grad"]
-        yield Finding("input-requires-grad", "", "", size, None, None, fix)
+        yield Finding("input-requires-grad", "", source_text(line), size, None, None, fix)
 
 
 def _kept(kind: str, saved: Sequence[Saved], layer: str, lines: Lines) -> Finding:

@@ -10,9 +10,9 @@ import torch
 
 from torchalgo import _C
 from torchalgo._lint.facts import BATCH_NORMS, CONVOLUTION, PRODUCTS, Call, OpCall, TensorFacts
-from torchalgo._lint.findings import finding_of, is_worth
+from torchalgo._lint.findings import finding_of, is_worth_removing
 from torchalgo._lint.report import Finding
-from torchalgo._lint.what_if import Lab, Trial
+from torchalgo._lint.what_if import Lab
 
 # A scale and a shift per channel may be computed before these as well as behind them.
 AVERAGES = ("aten.avg_pool2d", "aten._adaptive_avg_pool2d", "aten.mean",
@@ -51,13 +51,6 @@ def find_unfolded(lab: Lab, graph: _C.Graph | None) -> Iterator[Finding]:
 
 def _norms_of(graph: _C.Graph) -> set[str]:
     return {node.name.partition("#")[0] for node in graph.nodes if "batch_norm" in node.kind}
-
-
-def is_worth_removing(trial: Trial, size: int) -> bool:
-    """Returns True if a fix that makes an operation vanish is worth it; it moves `size` bytes."""
-    return is_worth(
-        Trial(trial.gain_us, trial.share, trial.times, max(trial.saved_bytes, size)),
-    )
 
 
 def _skip(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

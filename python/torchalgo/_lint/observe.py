@@ -158,7 +158,7 @@ class Watcher(TorchDispatchMode):
 
     def __init__(self, call: Call, memory: Memory, layers: Layers, wait: Callable[[], None]):
         super().__init__()
-        self._call, self._memory, self._layers, self._wait = call, memory, layers, wait
+        self._call, self.memory, self._layers, self._wait = call, memory, layers, wait
         self._counts: dict[Any, int] = {}
         self.read_began: tuple[PythonRead, float] | None = None
 
@@ -186,7 +186,7 @@ class Watcher(TorchDispatchMode):
         read = tensors_in((args, dict(kwargs)))
         op = OpCall(
             index=len(self._call.ops), name=name, layer=self._layers.current, lines=lines, nth=nth,
-            inputs=tuple(map(self._memory.facts, read)), outputs=(),
+            inputs=tuple(map(self.memory.facts, read)), outputs=(),
             arguments=tuple(self._spelled(a) for a in args),
             keywords={k: self._spelled(v) for k, v in kwargs.items()},
             is_view=bool(getattr(func, "is_view", False)) or name == "aten._unsafe_view",
@@ -198,7 +198,7 @@ class Watcher(TorchDispatchMode):
 
     def _spelled(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return self._memory.facts(value)
+            return self.memory.facts(value)
         if isinstance(value, (list, tuple)):
             return tuple(self._spelled(each) for each in value)
         return value
@@ -214,11 +214,11 @@ class Watcher(TorchDispatchMode):
         is_constant = all(t.is_constant for t in op.inputs) and not (op.is_random or is_foreign)
         if op.writes:
             for target in _targets(func, args, kwargs):
-                self._memory.written(target, (*content, "in place"), is_constant)
+                self.memory.written(target, (*content, "in place"), is_constant)
         elif not op.is_view and not is_foreign:
             for position, tensor in enumerate(made):
-                self._memory.written(tensor, (*content, position), is_constant)
-        op.outputs = tuple(map(self._memory.facts, made))
+                self.memory.written(tensor, (*content, position), is_constant)
+        op.outputs = tuple(map(self.memory.facts, made))
 
 
 def _numbers(value: Any) -> Any:
@@ -255,10 +255,13 @@ class ReadWatcher(TorchFunctionMode):
     ) -> Any:
         name = getattr(func, "__name__", "")
         if name in _READS and args and isinstance(args[0], torch.Tensor):
-            size = args[0].numel() * args[0].element_size()
-            read = PythonRead(name, self._layers.current, lines_here(), size)
+            facts = self._watcher.memory.facts(args[0])
+            read = PythonRead(name, self._layers.current, lines_here(), facts)
             self._call.reads.append(read)
-            self._watcher.read_began = (read, time.perf_counter_ns())
+            began = time.perf_counter_ns()
+            result = func(*args, **(kwargs or {}))
+            self._watcher.read_began = (read, began)
+            return result
         return func(*args, **(kwargs or {}))
 
 

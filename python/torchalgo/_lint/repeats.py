@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torchalgo._lint.facts import Call, OpCall
-from torchalgo._lint.findings import Group, by_line, finding_of, total_bytes
+from torchalgo._lint.findings import Group, by_line, finding_of, is_worth_removing, total_bytes
 from torchalgo._lint.observe import run_op
 from torchalgo._lint.report import Finding, source_text
 from torchalgo._lint.source import Lines
@@ -43,7 +43,7 @@ def find_repeats(lab: Lab) -> Iterator[Finding]:
     reads = [op for op in call.ops if op.name == "aten._local_scalar_dense"]
     feeding = _unused(call, but_for=reads) - unused if reads else set()
     groups = (
-        ("constant-recomputed", [op for op in call.ops if op.is_constant and _computes(op)]),
+        ("constant-recomputed", [op for op in call.ops if _is_lasting(call, op)]),
         ("value-read", [op for op in call.ops if op.index in feeding and _computes(op)]),
         ("unused-result", [op for op in call.ops if op.index in unused and _computes(op)]),
     )
@@ -61,9 +61,17 @@ def find_repeats(lab: Lab) -> Iterator[Finding]:
 
 def _is_worth(trial: Trial, group: Sequence[OpCall], kind: str) -> bool:
     """Returns True if the results that are no longer made are large, or the time is."""
-    if kind == "value-read":
-        return trial.is_faster
-    return trial.is_faster or (total_bytes(group) >= LEAST_BYTES and not trial.is_slower)
+    needs_time = kind == "value-read"
+    return trial.is_faster if needs_time else is_worth_removing(trial, total_bytes(group))
+
+
+def _is_lasting(call: Call, op: OpCall) -> bool:
+    """Returns True if the result depends on the weights only, and nothing writes to it later."""
+    if not op.is_constant or not _computes(op):
+        return False
+    made = {t.storage for t in op.outputs}
+    readers = call.readers_of(op)
+    return not any(r.writes and r.inputs[:1] and r.inputs[0].storage in made for r in readers)
 
 
 def _computes(op: OpCall) -> bool:
@@ -162,7 +170,7 @@ def _unused(call: Call, but_for: Sequence[OpCall] = ()) -> set[int]:
         but_for: operations that count as unused too, so that what only they read is unused.
     """
     made = {t.storage for op in call.ops if not op.is_view for t in op.outputs}
-    needed = {t.storage for t in call.outputs}
+    needed = {t.storage for t in (*call.outputs, *(read.tensor for read in call.reads))}
     left_out = {op.index for op in but_for}
     unused = set()
     for op in reversed(call.ops):
@@ -184,7 +192,7 @@ def find_python_reads(lab: Lab) -> Iterator[Finding]:
     for read in lab.call.reads:
         groups.setdefault(read.lines, []).append(read)
     for lines, reads in groups.items():
-        us, size = sum(read.us for read in reads), sum(read.bytes for read in reads)
+        us, size = sum(read.us for read in reads), sum(read.tensor.bytes for read in reads)
         share = us / max(lab.call.us, 1e-3)
         if share < LEAST_SHARE:
             continue
