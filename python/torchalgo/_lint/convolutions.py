@@ -168,11 +168,9 @@ def find_padding(lab: Lab) -> Iterator[Finding]:
             own = _padding(op) or (0, 0)
             actions |= {op.index: _unpadded, reader.index: _padded(own)}
         trial = lab.try_fix(actions)
-        if (
-            trial is not None
-            and is_worth_removing(trial, total_bytes(group))
-            and not trial.is_slower
-        ):
+        if trial is None or trial.is_slower:
+            continue
+        if is_worth_removing(trial, total_bytes(group)):
             h, w = _padding(group[0]) or (0, 0)
             own = readers[0].arguments[4]
             fix = FIXES["padding-apart"].format(padding=(own[0] + h, own[1] + w))

@@ -31,8 +31,12 @@ FACTORIES = ("aten.zeros", "aten.ones", "aten.empty", "aten.full", "aten.new_zer
 def find_copies(lab: Lab) -> Iterator[Finding]:
     """Yields the copies without which the call copies fewer bytes or takes less time."""
     call = lab.call
-    copies = [op for op in call.ops if _is_plain_copy(op) and not _is_for_reshape(call, op)]
-    reported: set[int] = set()
+    reported = lab.reported
+    copies = [
+        op
+        for op in call.ops
+        if _is_plain_copy(op) and not _is_for_reshape(call, op) and op.index not in reported
+    ]
     for group in _round_trips(call, copies):
         if total_bytes(group) < LEAST_BYTES:
             continue
@@ -56,7 +60,7 @@ def _single(lab: Lab, group: Sequence[OpCall]) -> Iterator[Finding]:
     actions: dict[int, Action] = {
         op.index: _expand if op.name == "aten.repeat" else identity for op in group
     }
-    trial = lab.try_fix(actions)
+    trial = lab.try_fix(actions, needs_copies=True)
     source = group[0].inputs[0]
     is_wanted = source.layout == "contiguous" and group[0].outputs[0].layout == "channels_last"
     if trial is None or not is_worth(trial, needs_time=is_wanted):

@@ -63,6 +63,7 @@ def finding_of(
         None if trial is None else round(trial.share, 4),
         fix,
         layers if len(layers) > 1 else (),
+        trial,
     )
 
 

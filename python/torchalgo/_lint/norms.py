@@ -39,7 +39,7 @@ def find_unfolded(lab: Lab, graph: _C.Graph | None) -> Iterator[Finding]:
     """
     left = None if graph is None else _norms_of(graph)
     for op in lab.call.ops:
-        if op.name not in BATCH_NORMS:
+        if op.name not in BATCH_NORMS or op.inputs[0].is_constant:
             continue
         kind, fix = _fault(lab.call, op)
         if not kind or (left is not None and kind != STATISTICS_KIND and op.layer not in left):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torchalgo._lint.facts import Call, OpCall
-from torchalgo._lint.findings import Group, by_line, finding_of, is_worth_removing, total_bytes
+from torchalgo._lint.findings import Group, finding_of, is_worth_removing, total_bytes
 from torchalgo._lint.observe import run_op
 from torchalgo._lint.report import Finding, source_text
 from torchalgo._lint.source import Lines
@@ -38,7 +38,7 @@ FIXES = {
 def find_repeats(lab: Lab) -> Iterator[Finding]:
     """Yields operations that compute again what is known, and results that nothing reads."""
     call = lab.call
-    done: set[int] = set()
+    done = lab.reported
     unused = _unused(call)
     reads = [op for op in call.ops if op.name == "aten._local_scalar_dense"]
     feeding = _unused(call, but_for=reads) - unused if reads else set()
@@ -49,14 +49,15 @@ def find_repeats(lab: Lab) -> Iterator[Finding]:
     )
     for kind, ops in groups:
         ops = [op for op in ops if op.index not in done]
-        for group in _by_part(call, ops) if kind != "constant-recomputed" else by_line(ops):
+        is_constant = kind == "constant-recomputed"
+        for group in _by_result(call, ops) if is_constant else _by_part(call, ops):
             if total_bytes(group) < LEAST_BYTES and _share(lab, group) < LEAST_SHARE:
                 continue
             trial = lab.try_fix(cached(group))
             if trial is not None and _is_worth(trial, group, kind):
                 done |= {op.index for op in group}
                 yield finding_of(kind, group, trial, total_bytes(group), FIXES[kind])
-    yield from _find_twice(lab, done)
+    yield from _find_twice(lab)
 
 
 def _is_worth(trial: Trial, group: Sequence[OpCall], kind: str) -> bool:
@@ -84,11 +85,11 @@ def _share(lab: Lab, ops: Iterable[OpCall]) -> float:
     return sum(op.us for op in ops) / max(lab.call.us, 1e-3)
 
 
-def _find_twice(lab: Lab, done: set[int]) -> Iterator[Finding]:
+def _find_twice(lab: Lab) -> Iterator[Finding]:
     first: dict[tuple[int, ...], OpCall] = {}
     repeated: dict[int, OpCall] = {}  # the first computation, by the index of a later one
     for op in lab.call.ops:
-        if not _computes(op) or op.is_constant or op.index in done:
+        if not _computes(op) or op.is_constant or op.index in lab.reported:
             continue
         key = tuple(t.number for t in op.outputs)
         if op.name in ("aten.clone", "aten._to_copy"):
@@ -103,6 +104,7 @@ def _find_twice(lab: Lab, done: set[int]) -> Iterator[Finding]:
         trial = lab.try_fix(_reuse({op.index: repeated[op.index] for op in group}))
         if trial is not None and _is_worth(trial, group, "computed-twice"):
             size = total_bytes(group)
+            lab.reported |= {op.index for op in group}
             yield finding_of("computed-twice", group, trial, size, FIXES["computed-twice"])
 
 
@@ -124,6 +126,24 @@ def _reuse(firsts: Mapping[int, OpCall]) -> dict[int, Action]:
         actions[first.index] = keep
         actions[index] = use
     return actions
+
+
+def _by_result(call: Call, ops: Sequence[OpCall]) -> list[list[OpCall]]:
+    """Groups constant operations by the line that computes the last one, which other ones read.
+
+    A group begins with operations of that line.
+    """
+    known = {op.index for op in ops}
+    last: dict[int, OpCall] = {}  # by the index of an operation
+    groups: dict[object, list[OpCall]] = {}
+    for op in reversed(ops):
+        readers = [r for r in call.readers_of(op) if r.index in known]
+        is_inner = readers and len(readers) == len(call.readers_of(op))
+        last[op.index] = last[readers[0].index] if is_inner else op
+        end = last[op.index]
+        groups.setdefault(end.line or end.layer, []).append(op)
+    order = ((group, {last[op.index].index for op in group}) for group in groups.values())
+    return [sorted(group, key=lambda op: (op.index not in ends, op.index)) for group, ends in order]
 
 
 def _by_part(call: Call, ops: Sequence[OpCall]) -> list[list[OpCall]]:

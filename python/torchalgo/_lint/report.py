@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -33,10 +34,12 @@ class Finding:
     gain_share: float | None  # the same, as a part of the call's time
     fix: str  # one sentence
     layers: tuple[str, ...] = ()  # all layers with the same fault, if there are several
+    trial: Any = dataclasses.field(default=None, repr=False, compare=False)  # how it was tried
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the finding as JSON values."""
-        return {**vars(self), "layers": list(self.layers)}
+        facts = {name: value for name, value in vars(self).items() if name != "trial"}
+        return {**facts, "layers": list(self.layers)}
 
 
 @dataclass(frozen=True)

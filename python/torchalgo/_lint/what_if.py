@@ -8,6 +8,7 @@ time in paired rounds, and gives the same outputs.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,6 +45,7 @@ LEAST_SHARE = 0.02  # of the call's time; a gain below it is not reported for it
 LEAST_BYTES = 1 << 14  # fewer bytes are not reported for themselves
 SLOWER = 1.01  # a fix with a larger ratio of times is none
 ROUNDS, LEAST_ROUNDS, WARMUP = 15, 7, 2
+BATCHES = 3  # of rounds, if the first ones do not decide
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,9 @@ class Trial:
     share: float  # the same, as a part of the call's time
     times: Faster  # the call with the fix, compared with the call without it
     saved_bytes: int  # that are copied without the fix only
+    again: Callable[[], Trial] | None = None  # tries the same fix again, with other samples
+    fixed: Callable[[], object] | None = None  # runs the call with the fix
+    given: Callable[[], object] | None = None  # runs the call without it
 
     @property
     def is_faster(self) -> bool:
@@ -184,14 +189,16 @@ class Lab:
         self.model, self.args, self.kwargs, self.call, self.wait = model, args, kwargs, call, wait
         self._end = time.monotonic() + budget_s
         self.untried = 0  # suspicions for which no time was left
+        self.reported: set[int] = set()  # operations of which a rule has reported a fault
         self._outputs = self._run()
         self._copied = sum(map(copied_bytes, call.ops))
 
     def _run(self, mode: TorchDispatchMode | None = None, fix: Fix | None = None) -> Any:
         args, kwargs = (self.args, self.kwargs) if fix is None else fix.inputs_of(self)
-        with torch.no_grad(), same_random(), swapped(() if fix is None else fix.weights):
-            with mode or contextlib.nullcontext():
-                return run_model(self.model, args, kwargs)
+        weights = () if fix is None else fix.weights
+        watched = mode or contextlib.nullcontext()
+        with torch.no_grad(), same_random(), swapped(weights), watched:
+            return run_model(self.model, args, kwargs)
 
     def try_fix(
         self,
@@ -200,6 +207,7 @@ class Lab:
         fix: Fix | None = None,
         tolerance: float = 1e-3,
         compare: bool = True,
+        needs_copies: bool = False,
     ) -> Trial | None:
         """Runs the call with other operations at some positions, and compares it with the call.
 
@@ -210,6 +218,7 @@ class Lab:
             fix: other weights, inputs and arguments of operations.
             tolerance: the largest relative L2 error of an output.
             compare: False accepts other outputs.
+            needs_copies: True takes no times if neither bytes nor much time can be gained.
         """
         if time.monotonic() > self._end:
             self.untried += 1
@@ -228,7 +237,11 @@ class Lab:
             return None
         if compare and not self._is_right(result, inputs, tolerance):
             return None
-        return self._timed(learn.positions, fix, self._copied - copied)
+        saved = self._copied - copied
+        most_us = sum(ops[i].us for i in actions)
+        if needs_copies and saved < LEAST_BYTES and most_us < LEAST_SHARE / 2 * self.call.us:
+            return None
+        return self._timed(learn.positions, fix, saved)
 
     def _is_right(self, result: Any, inputs: list[torch.Tensor], tolerance: float) -> bool:
         now = tensors_in((self.args, dict(self.kwargs)))
@@ -252,9 +265,9 @@ class Lab:
         memory = Memory(weight_storages(self.model))
         watcher = Watcher(call, memory, Layers(self.model), self.wait)
         args, kwargs = fix.inputs_of(self)
-        with torch.no_grad(), same_random(), swapped(fix.weights):
-            with watcher, _Repeat(positions, fix.rewrite):
-                run_model(self.model, args, kwargs)
+        repeat = _Repeat(positions, fix.rewrite)
+        with torch.no_grad(), same_random(), swapped(fix.weights), watcher, repeat:
+            run_model(self.model, args, kwargs)
         return sum(map(copied_bytes, call.ops))
 
     def _timed(self, positions: Mapping[int, Action], fix: Fix, saved_bytes: int) -> Trial:
@@ -264,11 +277,26 @@ class Lab:
         def given() -> None:
             self._run(_Repeat({}, None if fix.rewrite is None else _unchanged))
 
-        before, after = time_pairs(given, fixed, self.wait)
-        if (trial := self._trial(before, after, saved_bytes)).is_slower:  # or it was disturbed
-            again = time_pairs(given, fixed, self.wait)
-            trial = self._trial(before + again[0], after + again[1], saved_bytes)
-        return trial
+        return self._decided(given, fixed, 1, saved_bytes)
+
+    def _decided(
+        self, given: Callable[[], object], fixed: Callable[[], object], count: int, saved: int
+    ) -> Trial:
+        """Times two calls until the result is clear, in BATCHES batches of rounds at most."""
+        before: list[float] = []
+        after: list[float] = []
+        for _ in range(BATCHES):
+            more = time_pairs(given, fixed, self.wait)
+            before += [us * count for us in more[0]]
+            after += [us * count for us in more[1]]
+            trial = self._trial(before, after, saved)
+            if trial.is_faster or (trial.share < LEAST_SHARE and not trial.is_slower):
+                break
+
+        def again() -> Trial:
+            return self._decided(given, fixed, count, saved)
+
+        return dataclasses.replace(trial, again=again, fixed=fixed, given=given)
 
     def _trial(self, before: list[float], after: list[float], saved_bytes: int) -> Trial:
         gain_us = statistics.median(b - a for b, a in zip(before, after, strict=True))
@@ -286,9 +314,7 @@ class Lab:
             self.untried += 1
             return None
         with torch.no_grad():
-            before, after = time_pairs(given, fixed, self.wait)
-        before, after = ([us * count for us in side] for side in (before, after))
-        return self._trial(before, after, 0)
+            return self._decided(given, fixed, count, 0)
 
 
 def _is_close(before: torch.Tensor, after: torch.Tensor, tolerance: float) -> bool:
