@@ -141,7 +141,7 @@ def show(line: harness.Record) -> None:
 def main() -> int:
     parser = harness.make_parser(__doc__, OUT, can_resume=True)
     parser.add_argument("--nets", nargs="+", metavar="NAME", help="networks; default: all")
-    parser.add_argument("--threads", type=harness.count, default=2, help="threads of torch")
+    parser.add_argument("--threads", type=harness.count, default=1, help="threads of torch")
     args = parser.parse_args()
     done = (
         harness.done_before(args.out, "network", {"threads": args.threads}) if args.resume else {}

@@ -52,6 +52,7 @@ def finding_of(
     """Returns the finding on operations that share a fault."""
     layers = tuple(dict.fromkeys(op.layer for op in ops))
     line = next((op.line for op in ops if op.line is not None), None)
+    is_timed = trial is not None and trial.times.verdict == "faster" and trial.gain_us > 0
     if isinstance(ops, Group):
         layers, line = (ops.layer,), ops.lines[0] if ops.lines else None
     return Finding(
@@ -59,8 +60,8 @@ def finding_of(
         layers[0],
         source_text(line),
         size,
-        None if trial is None else round(trial.gain_us, 1),
-        None if trial is None else round(trial.share, 4),
+        round(trial.gain_us, 1) if trial is not None and is_timed else None,
+        round(trial.share, 4) if trial is not None and is_timed else None,
         fix,
         layers if len(layers) > 1 else (),
         trial,

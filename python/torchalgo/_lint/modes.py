@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from torchalgo._base.stats import is_faster
+from torchalgo._base.stats import cost_of_samples, is_faster
 from torchalgo._capture.freeze import tensors_in
 from torchalgo._lint.facts import Call, OpCall, Saved
 from torchalgo._lint.findings import by_line, finding_of, is_worth_removing, total_bytes
@@ -63,7 +62,7 @@ def find_train_mode(lab: Lab, trained: Sequence[str]) -> Iterator[Finding]:
         tops = only
     size = sum(op.bytes for name in active for op in lab.call.below(name))
     before, after = _time_modes(lab, [modules[name] for name in trained])
-    gain_us = statistics.median(b - a for b, a in zip(before, after, strict=True))
+    gain_us = cost_of_samples(before)[0] - cost_of_samples(after)[0]
     share = gain_us / max(lab.call.us, 1e-3)
     is_gain = share >= LEAST_SHARE and is_faster(after, before).verdict == "faster"
     if not is_gain and size < LEAST_BYTES:

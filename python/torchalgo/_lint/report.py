@@ -30,7 +30,7 @@ class Finding:
     layer: str  # the module that runs it, such as "layer1.0.conv2"; "" is the model itself
     source: str  # the line that runs it, such as "net.py:12"; "" if it is not known
     bytes: int  # that the fault moves or keeps in each call, or keeps in the model
-    gain_us: float | None  # the time of a call that the fix gains; None if it was not timed
+    gain_us: float | None  # the time of a call that the fix gains; None if it is not clear
     gain_share: float | None  # the same, as a part of the call's time
     fix: str  # one sentence
     layers: tuple[str, ...] = ()  # all layers with the same fault, if there are several

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from torchalgo._base.compare_outputs import output_error
-from torchalgo._base.stats import Faster, is_faster
+from torchalgo._base.stats import Faster, cost_of_samples, is_faster
 from torchalgo._capture.freeze import tensors_in
 from torchalgo._lint.facts import Call, OpCall, copied_bytes
 from torchalgo._lint.observe import (
@@ -299,7 +298,7 @@ class Lab:
         return dataclasses.replace(trial, again=again, fixed=fixed, given=given)
 
     def _trial(self, before: list[float], after: list[float], saved_bytes: int) -> Trial:
-        gain_us = statistics.median(b - a for b, a in zip(before, after, strict=True))
+        gain_us = cost_of_samples(before)[0] - cost_of_samples(after)[0]
         share = gain_us / max(self.call.us, 1e-3)
         return Trial(gain_us, share, is_faster(after, before), saved_bytes)
 
