@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.faulty_models import CASES, Case, Clone, WideRamp
 from torch import Tensor, nn
 
 import torchalgo
+from support.faulty_models import CASES, Case, Clone
 from torchalgo._base.stats import Faster
 from torchalgo._lint import copies, dtypes, modes, norms, repeats
 from torchalgo._lint.facts import layout_of
@@ -158,13 +158,73 @@ def test_lint_does_not_change_the_model_its_mode_the_inputs_or_random_numbers() 
             assert torch.equal(value, state[name]) and value.dtype == state[name].dtype
 
 
-def test_a_scripted_model_is_linted_and_a_note_says_what_is_not_seen(tmp_path: Path) -> None:
-    case = next(c for c in CASES if c.model is WideRamp)
-    model, x = case.make(is_faulty=True)
-    torch.jit.trace(model, x).save(tmp_path / "m.pt")
-    report = torchalgo.lint(torch.jit.load(tmp_path / "m.pt"), x)
-    assert "float64-intermediate" in [f.kind for f in report]
-    assert "TorchScript" in report.notes[0]
+UNSEEN_IN_A_TRACE = {"train-mode", "gradients-enabled", "unused-result", "value-read",
+                     "read-by-python", "layout-dropped"}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_faults_of_traced_files_are_found_with_kind_layer_and_line(tmp_path: Path) -> None:
+    cases = [case for case in CASES if case.kind not in UNSEEN_IN_A_TRACE]
+    missed = []
+    for case in cases:
+        model, x = case.make(is_faulty=True)
+        torch.jit.trace(model, x, check_trace=False).save(tmp_path / "m.pt")
+        report = torchalgo.lint(torch.jit.load(tmp_path / "m.pt"), x)
+        assert report.notes[0].startswith("the model is TorchScript: the Python code")
+        if not is_found(case, report):
+            missed.append(f"{case.model.__name__}: {report}")
+    assert len(missed) <= 1, "\n".join(missed)
+
+
+class Scripted(nn.Module):
+    """TorchScript compiles its loop and its branch, and calls of functions stay in its graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.body(x)
+        x = x.clone()
+        for _ in range(2):
+            x = x + 1
+        if x.size(0) > 1:
+            x = -x
+        return x
+
+
+def test_a_scripted_file_is_linted_with_the_lines_of_its_own_code(tmp_path: Path) -> None:
+    torch.jit.script(Scripted().eval()).save(tmp_path / "m.pt")
+    report = torchalgo.lint(torch.jit.load(tmp_path / "m.pt"), torch.rand(1, 3, 64, 64))
+    (finding,) = report
+    assert finding.kind == "hidden-copy" and "test_lint.py:" in finding.source
+
+
+class OfItsOwn(nn.Module):
+    """A part of a model that TorchScript runs, and that cannot be run node by node."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts: list[Tensor] = []
+        parts.append(x.clone())
+        return torch.cat([part for part in parts]).relu()  # noqa: C416
+
+
+def test_a_script_that_cannot_be_run_by_steps_is_linted_without_lines() -> None:
+    report = torchalgo.lint(torch.jit.script(OfItsOwn().eval()), torch.rand(1, 8, 64, 64))
+    assert "layers and lines of its operations are not known" in report.notes[0]
+
+
+class ChangesItsInput(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.add_(1).clone()
+
+
+def test_a_model_that_changes_its_input_gets_a_note() -> None:
+    x = torch.zeros(1, 16, 56, 56)
+    report = torchalgo.lint(ChangesItsInput(), x)
+    assert any("changes its inputs" in note for note in report.notes)
+    assert not x.any()
 
 
 def test_without_time_for_trials_nothing_is_reported_and_a_note_says_so() -> None:

@@ -9,18 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchalgo import _C
 from torchalgo._lint.facts import CONVOLUTION, PRODUCTS, Call, OpCall, TensorFacts
 from torchalgo._lint.findings import by_line, finding_of, is_worth_removing, total_bytes
 from torchalgo._lint.observe import run_op
 from torchalgo._lint.report import Finding
 from torchalgo._lint.what_if import LEAST_SHARE, Action, Lab
 
-BLOCK = 16  # the channels of a block, nChw16c
+BLOCK = 16 if "avx512" in _C.cpu_device().isa else 8  # the channels of a block on this machine
 NEAR = 2  # channels that miss a multiple of BLOCK by at most so many
 
 FIXES = {
-    "channels-miss-block": "Use {new} channels instead of {old}: kernels compute blocks of 16"
-    " channels, and {old} is just beyond a multiple.",
+    "channels-miss-block": "Use {new} channels instead of {old}: kernels compute blocks of"
+    f" {BLOCK} channels, and {{old}} is just beyond a multiple.",
     "slow-groups": "Use groups={new} with block-diagonal weights, which gives the same result:"
     " groups={old} leaves only {per} channels to a group.",
     "padding-apart": "Set padding={padding} in the convolution that reads it, and remove the"

@@ -18,6 +18,7 @@ from torchalgo._lint import convolutions, copies, dtypes, left, modes, norms, re
 from torchalgo._lint.facts import Call
 from torchalgo._lint.observe import observe, run_model, same_random, time_ops
 from torchalgo._lint.report import Finding, LintReport
+from torchalgo._lint.script_steps import ScriptSteps
 from torchalgo._lint.what_if import Lab
 from torchalgo._measure.guard import synchronizer
 
@@ -58,16 +59,22 @@ def lint(
     own = _detached(args), _detached(dict(kwargs))
     with modes.eval_mode(model) as trained:
         call_us = _time_call(model, *own, wait)
+        given = model
+        if isinstance(model, torch.jit.ScriptModule) and not kwargs:
+            model = ScriptSteps.of(model, own[0]) or model
         call = observe(model, *own, wait)
         call.us = call_us
         call.positive_scales = norms.positive_scales(model)
         notes = _notes(model, call, time_ops(call, model, *own, wait, PASSES))
-        imported, reason = left.graph_of(model, args if not kwargs else ())
+        with same_random():
+            imported, reason = left.graph_of(given, args if not kwargs else ())
         if imported is None:
             notes.append(f"operations that torchalgo leaves to PyTorch are not listed: {reason}")
         lab = Lab(model, *own, call, wait, budget_s)
         findings = list(_search(lab, trained, None if imported is None else imported.graph))
         findings += modes.find_input_gradients(call, model, args, kwargs)
+    if not all(map(torch.equal, tensors_in(own), tensors_in((args, dict(kwargs))))):
+        notes.append("the model changes its inputs, so most fixes could not be tried")
     if lab.untried:
         notes.append(f"{lab.untried} suspicions were not tried within {budget_s:g} s")
     ops = () if imported is None else left.find_left(call, imported)
@@ -180,7 +187,9 @@ def _time_call(
 
 def _notes(model: nn.Module, call: Call, is_same: bool) -> list[str]:
     notes = []
-    if isinstance(model, torch.jit.ScriptModule):
+    if isinstance(model, ScriptSteps):
+        notes.append("the model is TorchScript: the Python code that made it is not seen")
+    elif isinstance(model, torch.jit.ScriptModule):
         notes.append(
             "the model is TorchScript: layers and lines of its operations are not known, and the"
             " Python code that made it is not seen"

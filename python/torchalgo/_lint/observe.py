@@ -21,7 +21,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchalgo._capture.freeze import tensors_in
-from torchalgo._lint.facts import Call, OpCall, PythonRead, Saved, TensorFacts
+from torchalgo._lint.facts import CONVOLUTION, Call, OpCall, PythonRead, Saved, TensorFacts
+from torchalgo._lint.script_steps import ScriptSteps
 from torchalgo._lint.source import Lines, user_lines
 
 Arguments = tuple[Any, ...]
@@ -46,19 +47,24 @@ def run_op(func: Any, args: Arguments, kwargs: Mapping[str, Any]) -> Any:
 
 
 def op_name(func: Any) -> str:
-    return str(func.overloadpacket)
+    """Returns a name such as "aten.clone". A trace has another name for a convolution."""
+    name = str(func.overloadpacket)
+    return CONVOLUTION if name == "aten._convolution" else name
 
 
 class Layers:
     """The modules that run now, as hooks of all modules tell. Use it as a context."""
 
     def __init__(self, model: nn.Module) -> None:
+        self._model = model
         self._names = {id(module): name for name, module in model.named_modules()}
         self._running: list[str] = []
         self._hooks: list[Any] = []
 
     @property
     def current(self) -> str:
+        if isinstance(self._model, ScriptSteps):
+            return self._model.layer
         return self._running[-1] if self._running else ""
 
     def __enter__(self) -> Layers:
@@ -143,7 +149,7 @@ def _cdata(tensor: torch.Tensor) -> int:
 def weight_storages(model: nn.Module) -> dict[int, StorageWeakRef]:
     """Returns the memory of all tensors that modules keep: weights, buffers, attributes."""
     kept = [*model.parameters(), *model.buffers()]
-    if not isinstance(model, torch.jit.ScriptModule):
+    if not isinstance(model, (torch.jit.ScriptModule, ScriptSteps)):
         for module in model.modules():
             kept += tensors_in(list(vars(module).values()))
     found = {}

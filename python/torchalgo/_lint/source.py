@@ -20,6 +20,7 @@ _FOLDERS = tuple(
         sysconfig.get_paths()["stdlib"],
     )
 )
+STEP = "_run_node"  # the function of ScriptSteps that knows the lines of its node
 _PACKAGES = ("site-packages", "dist-packages")  # these may be inside the folder of the library
 
 
@@ -47,9 +48,11 @@ def user_lines(frame: FrameType | None, stop: CodeType) -> Lines:
 
     Frames of torch, torchalgo and Python's library are left out. Ends at the frame of `stop`.
     """
-    found = []
+    found: list[SourceLine] = []
     while frame is not None and frame.f_code is not stop:
         code = frame.f_code
+        if code.co_name == STEP and isinstance(of_node := frame.f_locals.get("lines"), tuple):
+            return (*found, *of_node)
         if is_user_file(code.co_filename):
             found.append(SourceLine(code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back
