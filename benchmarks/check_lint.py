@@ -15,6 +15,7 @@ prints the share of true alarms. The exit status is 1 if it is below nine tenths
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import warnings
 from typing import Any
@@ -146,7 +147,10 @@ def main() -> int:
     done = (
         harness.done_before(args.out, "network", {"threads": args.threads}) if args.resume else {}
     )
-    names = args.nets or [*CLASSIFIERS, *(name for name in TIMM if name not in CLASSIFIERS)]
+    has_timm = importlib.util.find_spec("timm") is not None
+    names = args.nets or [*CLASSIFIERS, *(TIMM if has_timm else ())]
+    if not has_timm:
+        print("timm is not installed: networks of torchvision only", file=sys.stderr)
     outcome = harness.measure_each(
         run_one,
         {name: (name, args.threads) for name in names},

@@ -44,7 +44,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class LeftOp:
-    """An operation that torchalgo leaves to PyTorch, with its time in one call."""
+    """An operation that torchalgo leaves to PyTorch, with its time in one call.
+
+    Example:
+        for op in torchalgo.lint(model, x).left_to_torch:
+            print(op.op, op.source, op.us)
+    """
 
     layer: str
     op: str  # such as "aten::softmax"
