@@ -49,6 +49,8 @@ from torchalgo._api.profile import Profile, profile  # noqa: E402
 from torchalgo._C import Error  # noqa: E402
 from torchalgo._capture.settings import Settings  # noqa: E402
 from torchalgo._ir.plan import Plan  # noqa: E402
+from torchalgo._lint.lint import lint  # noqa: E402
+from torchalgo._lint.report import Finding, LeftOp, LintReport  # noqa: E402
 from torchalgo._onnx.load import load_onnx  # noqa: E402
 from torchalgo._plan.candidates import candidates  # noqa: E402
 from torchalgo._plan.pareto import Front, ParetoPoint, pareto  # noqa: E402
@@ -73,7 +75,10 @@ __all__ = [
     "CapturedCalls",
     "CheckedPlan",
     "Error",
+    "Finding",
     "Front",
+    "LeftOp",
+    "LintReport",
     "Optimized",
     "ParetoPoint",
     "Plan",
@@ -97,6 +102,7 @@ __all__ = [
     "enable",
     "energy",
     "fallbacks",
+    "lint",
     "load",
     "load_onnx",
     "load_plan",

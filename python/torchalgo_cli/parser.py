@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchalgo_cli import arguments
-from torchalgo_cli.arguments import EXIT_CODES, Parser
+from torchalgo_cli.arguments import EXIT_CODES, LINT_EXIT_CODES, Parser
 from torchalgo_cli.db_parser import add_db
 from torchalgo_cli.install import torchalgo_version
 
@@ -39,8 +39,8 @@ def build_parser() -> Parser:
     )  # fmt: skip
     commands = parser.add_subparsers(required=True, metavar="command", dest="command")
     for add in (
-        _add_optimize, _add_tune, _add_pareto, _add_candidates, _add_profile, _add_explain,
-        _add_diff, _add_others,
+        _add_optimize, _add_tune, _add_pareto, _add_candidates, _add_profile, _add_lint,
+        _add_explain, _add_diff, _add_others,
     ):  # fmt: skip
         add(commands)
     add_db(commands)
@@ -213,6 +213,26 @@ def _add_profile(commands: Any) -> None:
         help="on a GPU: also time engines that cuDNN compiles when they first run; each takes"
         " seconds, regardless of --budget",
     )  # fmt: skip
+
+
+def _add_lint(commands: Any) -> None:
+    command = _add_command(
+        commands, "lint", "find faults of a model that cost time, before any tuning",
+        "Runs the model on random inputs, in eval mode. Prints each fault with its layer, line,"
+        " cost and fix. A fix is tried before it is printed: docs/lint.md explains each kind.",
+    )  # fmt: skip
+    command.epilog = f"example:\n  torchalgo lint {RESNET}\n\n{LINT_EXIT_CODES}"
+    add_model(command)
+    command.add_argument(
+        "--budget", type=arguments.seconds, default=60.0, metavar="S",
+        help="seconds for trying the fixes (default 60)",
+    )  # fmt: skip
+    command.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="where the model runs (default cpu)",
+    )
 
 
 def _add_explain(commands: Any) -> None:

@@ -34,6 +34,7 @@ from torchalgo._ir.plan import (
     save_plans,
 )
 from torchalgo._ir.plan.text_table import text_table
+from torchalgo._lint.lint import lint
 from torchalgo._measure.sampling import Bench
 from torchalgo._plan.candidates import candidates
 from torchalgo._report.texts import short_report
@@ -171,6 +172,15 @@ def _target(args: argparse.Namespace) -> tuple[nn.Module | str, tuple[torch.Tens
         )
     model = load_model(args.target)
     return model, random_inputs(model, args.input)
+
+
+def _lint(args: argparse.Namespace) -> int:
+    """Prints the faults of a model. Returns the exit code: 1 if there are any."""
+    with told(f"loading {args.model}", args.json, at_once=False):
+        model = on_device(args, load_model(args.model))
+    found = lint(model, random_inputs(model, args.input), budget_s=args.budget)
+    print(found.to_json() if args.json else found)
+    return EXIT_ERROR if found.findings else 0
 
 
 def _bench(args: argparse.Namespace) -> int:
@@ -379,6 +389,7 @@ COMMANDS = {
     "pareto": _pareto,
     "candidates": _candidates,
     "profile": _profile,
+    "lint": _lint,
     "explain": explain.run,
     "diff": diff.run,
     "bench": _bench,
