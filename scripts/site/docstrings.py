@@ -2,7 +2,7 @@
 """Rewrites torchalgo's docstrings into the form that mkdocstrings reads.
 
 Our docstrings begin a section on the line of its name ("Returns: the plan.") and indent code. This
-extension puts the text of a section on lines of its own, and fences the code.
+extension puts the text of a section on lines of its own, fences the code, and makes links of names of pages.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 
 import griffe
 
-SECTION = re.compile(r"^(Returns|Raises|Yields|Source|Example): (?=\S)(.*(?:\n(?=[ \t]+\S).*)*)", re.M)
+SECTION = re.compile(
+    r"^(Returns|Raises|Yields|Source|Example): (?=\S)(.*(?:\n(?=[ \t]+\S).*)*)", re.M
+)
 CODE = re.compile(r"(?<=\n\n)((?: {4}.*\n|\n(?= {4}))+)")
 PAGE = re.compile(r"\bdocs/([\w-]+)\.md\b")
 
@@ -31,8 +33,11 @@ def section(match: re.Match[str]) -> str:
 def rewrite(text: str) -> str:
     """Returns a docstring in the form that mkdocstrings reads."""
     before, args, after = text.partition("\nArgs:\n")
-    before = CODE.sub(lambda m: "```python\n" + re.sub("^    ", "", m[1], flags=re.M) + "```\n", before + "\n")
+    before = CODE.sub(
+        lambda m: "```python\n" + re.sub("^    ", "", m[1], flags=re.M) + "```\n", before + "\n"
+    )
     text = before.rstrip("\n") + ("\n\nArgs:\n" + after if args else "")
+    text = PAGE.sub(r"[\1](../\1.html)", text)
     text = re.sub(r"\](?=\[)", r"\]", text)  # no link
     return re.sub(r"\n(?=(Returns|Raises|Yields):\n)", "\n\n", SECTION.sub(section, text))
 

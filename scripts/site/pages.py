@@ -17,8 +17,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-TOP_PAGES = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md", "security.md": "SECURITY.md"}
+TOP_PAGES = {
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+    "security.md": "SECURITY.md",
+}
 COMMANDS_MARK = "<!-- made by `make docs`: the help of each command -->"
+LIMITS_MARK = "<!-- made by `make docs`: the limits of README -->"
 TABLE_MARK = "<!-- made by `make docs`: the table of README -->"
 TABLE = re.compile(r"<!-- table: [^>]*-->\n(.*?)<!-- end of table -->", re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -34,6 +39,7 @@ def anchor(heading: str, separator: str = "-") -> str:
 def made_pages() -> dict[str, str]:
     """Returns the pages without a file in docs: their names and texts."""
     made = {name: top_page(source) for name, source in TOP_PAGES.items()}
+    made["install.md"] = "# Install\n\n" + readme_sections("Two commands", "Install")
     made["decisions/index.md"] = decisions()
     for title, names in reference_sections():
         made[reference_page(title)] = reference(title, names)
@@ -46,17 +52,27 @@ def complete(name: str, text: str) -> str:
         text = text.replace(COMMANDS_MARK, "\n".join(command_sections()))
     if name == "index.md":
         text = text.replace(TABLE_MARK, readme_table())
+    if name == "faq.md":
+        text = text.replace(LIMITS_MARK, readme_sections("Limits").partition("\n")[2])
     if name == "api.md":
         text = "\n".join(link_names(line) for line in text.split("\n"))
     if name == "errors.md":
         text = re.sub(r"^\| (TA\d{4}) \|", r'| <span id="\1">\1</span> |', text, flags=re.MULTILINE)
     for made, source in TOP_PAGES.items():
         text = text.replace(f"](../{source})", f"]({made})")
-    return text
+    return text.replace("](../README.md#install)", "](install.md)")
 
 
 def top_page(source: str) -> str:
-    """Returns a page of the top folder. Links to pages of the site stay links, others do not."""
+    """Returns a page of the top folder."""
+    return inside_the_site((ROOT / source).read_text())
+
+
+def inside_the_site(text: str) -> str:
+    """Returns a text of the top folder with its links as they are inside of the site.
+
+    A link to a folder that is not a part of the site becomes plain code.
+    """
 
     def inside(match: re.Match[str]) -> str:
         target = match[1]
@@ -66,7 +82,7 @@ def top_page(source: str) -> str:
             return "](decisions/index.md)"
         return f"]({target.removeprefix('docs/')})"
 
-    text = re.sub(r"\[([^]]*)\]\(benchmarks/[^)]*\)", r"`\1`", (ROOT / source).read_text())
+    text = re.sub(r"\[([^]]*)\]\(benchmarks/[^)]*\)", r"`\1`", text)
     return LINK.sub(inside, text)
 
 
@@ -77,6 +93,13 @@ def decisions() -> str:
         number, title = re.match(r"# (\d+)\. (.*)", path.read_text()).groups()  # type: ignore[union-attr]
         lines.append(f"{number}. [{title}]({path.name})")
     return "\n".join(lines) + "\n"
+
+
+def readme_sections(*titles: str) -> str:
+    """Returns sections of README."""
+    sections = (ROOT / "README.md").read_text().split("\n## ")
+    found = {section.partition("\n")[0]: section for section in sections}
+    return inside_the_site("\n".join(f"## {found[title]}" for title in titles))
 
 
 def readme_table() -> str:
