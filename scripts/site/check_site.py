@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks the built site: links lead to pages and headings, and no page loads anything from elsewhere.
+"""Checks the built site: links lead somewhere, and no page loads anything from elsewhere.
 
 python scripts/site/check_site.py build/site
 """
@@ -30,6 +30,9 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.loaded: list[str] = STYLE_URL.findall(text)
         self.feed(text)
+
+    def has(self, fragment: str) -> bool:
+        return unquote(fragment) in self.names
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
@@ -67,9 +70,8 @@ def problems(folder: Path) -> list[str]:
             target = target_of(parts.path, path, folder)
             if not target.exists():
                 found.append(f"{name}: the link {link} leads nowhere")
-            elif parts.fragment and target in pages:
-                if unquote(parts.fragment) not in pages[target].names and parts.fragment != "__top":
-                    found.append(f"{name}: the link {link} names no heading")
+            elif parts.fragment and target in pages and not pages[target].has(parts.fragment):
+                found.append(f"{name}: the link {link} names no heading")
     for path in sorted(folder.rglob("*.css")):
         loaded = STYLE_URL.findall(path.read_text())
         found += [f"{path.relative_to(folder)}: loads {address}" for address in loaded]

@@ -2,7 +2,7 @@
 """Rewrites torchalgo's docstrings into the form that mkdocstrings reads.
 
 Our docstrings begin a section on the line of its name ("Returns: the plan.") and indent code. This
-extension puts the text of a section on lines of its own, fences the code, and makes links of names of pages.
+extension puts the text of a section on lines of its own, fences the code, and links pages.
 """
 
 from __future__ import annotations

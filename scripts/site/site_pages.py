@@ -11,7 +11,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ TOP_PAGES = {
     "changelog.md": "CHANGELOG.md",
     "security.md": "SECURITY.md",
 }
+RECORDS = ("benchmarks.md", "board.md", "layers.md", "changelog.md")
 COMMANDS_MARK = "<!-- made by `make docs`: the help of each command -->"
 LIMITS_MARK = "<!-- made by `make docs`: the limits of README -->"
 TABLE_MARK = "<!-- made by `make docs`: the table of README -->"
@@ -60,7 +61,21 @@ def complete(name: str, text: str) -> str:
         text = re.sub(r"^\| (TA\d{4}) \|", r'| <span id="\1">\1</span> |', text, flags=re.MULTILINE)
     for made, source in TOP_PAGES.items():
         text = text.replace(f"](../{source})", f"]({made})")
-    return text.replace("](../README.md#install)", "](install.md)")
+    text = text.replace("[README](../README.md#install)", "[Install](install.md)")
+    return re.sub(r"\[[\w./-]+\.md\]\(([\w./-]+\.md)(#[^)]*)?\)", with_title(name), text)
+
+
+def with_title(name: str) -> Callable[[re.Match[str]], str]:
+    """Returns the function that names a link on the page `name` as the page that it leads to."""
+
+    def named(link: re.Match[str]) -> str:
+        target = (DOCS / name).parent / link[1]
+        if not target.exists():
+            return link[0]  # a page that is made
+        title = re.search(r"^# (.*)$", target.read_text(), re.MULTILINE)
+        return f"[{title[1] if title else link[1]}]({link[1]}{link[2] or ''})"
+
+    return named
 
 
 def top_page(source: str) -> str:
@@ -109,7 +124,7 @@ def readme_table() -> str:
     return found[1]
 
 
-# ---- Python ---------------------------------------------------------------------------------------
+# ---- Python ------------------------------------------------------------------------------------
 
 
 def reference_sections() -> Iterator[tuple[str, list[str]]]:
@@ -155,7 +170,7 @@ def link_names(line: str) -> str:
     return re.sub(r"`[^`]+`", linked, first) + bar + rest
 
 
-# ---- commands -------------------------------------------------------------------------------------
+# ---- commands ----------------------------------------------------------------------------------
 
 
 def command_sections() -> Iterator[str]:
