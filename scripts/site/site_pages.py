@@ -73,7 +73,8 @@ def with_title(name: str) -> Callable[[re.Match[str]], str]:
         if not target.exists():
             return link[0]  # a page that is made
         title = re.search(r"^# (.*)$", target.read_text(), re.MULTILINE)
-        return f"[{title[1] if title else link[1]}]({link[1]}{link[2] or ''})"
+        words = title[1].partition(":")[0] if title else link[1]
+        return f"[{words}]({link[1]}{link[2] or ''})"
 
     return named
 

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -132,9 +135,20 @@ def test_what_is_not_run_says_so() -> None:
     assert not [path.name for path in others if NOT_RUN in path.read_text()]
 
 
-def test_the_lines_of_cpp_are_those_of_the_examples() -> None:
-    sources = sorted((ROOT / "examples").glob("*/*.*"))
-    lines = {line.strip() for path in sources for line in path.read_text().splitlines()}
-    shown = [t for language, t in blocks("cpp.md") if language in ("cpp", "cmake")]
-    assert len(shown) == 3
-    assert [line for text in shown for line in text.splitlines() if line.strip() not in lines] == []
+@pytest.mark.slow
+def test_the_program_in_cpp_builds_and_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: torchalgo.Optimized
+) -> None:
+    if not (shutil.which("cmake") and shutil.which("g++")):
+        pytest.skip("there is no cmake or no g++")
+    program, lists, commands, pt2 = [text for language, text in blocks("cpp.md")]
+    fast.save("model.pt")
+    (tmp_path / "main.cpp").write_text(small(program))
+    (tmp_path / "CMakeLists.txt").write_text(lists)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(Path(torchalgo.__file__).parents[1]))
+    built = subprocess.run(["bash", "-ec", commands], capture_output=True, text=True, timeout=600)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert built.stdout.splitlines()[-1] == "[1, 10]"
+    example = (ROOT / "examples" / "cpp_pt2" / "main.cpp").read_text()
+    assert [line for line in pt2.splitlines() if line not in example] == []
