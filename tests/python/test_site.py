@@ -15,6 +15,7 @@ from torchalgo_cli.parser import build_parser
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts" / "site"))
 import check_site
+import draw
 import site_pages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,6 +85,12 @@ def test_the_check_finds_broken_links_and_what_is_loaded_from_elsewhere(tmp_path
         "a.html: the link c.html leads nowhere",
         "c.css: loads https://example.org/x.png",
     ]
+
+
+def test_the_drawings_are_those_of_the_script() -> None:
+    for name, drawing in draw.DRAWINGS.items():
+        file = DOCS / "images" / f"drawing_{name}.svg"
+        assert file.read_text() == drawing().svg(), "run python scripts/site/draw.py"
 
 
 @pytest.mark.slow
