@@ -15,6 +15,7 @@ from torchalgo_cli.parser import build_parser
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts" / "site"))
 import check_site
+import docstring_text
 import draw
 import site_pages
 
@@ -84,6 +85,24 @@ def test_the_check_finds_broken_links_and_what_is_loaded_from_elsewhere(tmp_path
         "a.html: the link b.html#not names no heading",
         "a.html: the link c.html leads nowhere",
         "c.css: loads https://example.org/x.png",
+    ]
+
+
+def test_docstrings_get_the_form_that_the_generator_reads() -> None:
+    text = docstring_text.rewrite(
+        "Returns the sum. See docs/limits.md.\n\n    y = sum(rows[0][1])\n\nArgs:\n    x: a number."
+        "\nReturns: the sum,\n    rows[0][1] included.\nRaises: torchalgo.Error if x is odd.\n"
+        "Example: total = add(2)\n"
+    )
+    assert text.split("\n\n") == [
+        "Returns the sum. See [limits](../limits.html).",
+        "```python\ny = sum(rows[0][1])\n```",
+        "Args:\n    x: a number.",
+        "Returns:\n    the sum, rows[0\\][1] included.",
+        "Raises:\n    torchalgo.Error: if x is odd.",
+        "**Example:**",
+        "```python\ntotal = add(2)\n```",
+        "",
     ]
 
 
