@@ -36,14 +36,24 @@ def example(match: re.Match[str]) -> str:
 
 def rewrite(text: str) -> str:
     """Returns a docstring in the form that mkdocstrings reads."""
-    text = EXAMPLE.sub(example, text)
-    before, args, after = text.partition("\nArgs:\n")
-    before = CODE.sub(
-        lambda m: "```python\n" + re.sub("^    ", "", m[1], flags=re.M) + "```\n", before + "\n"
+    parts, is_before_args = [], True
+    for part in FENCE.split(EXAMPLE.sub(example, text)):
+        if not part.startswith("```"):
+            before, args, after = part.partition("\nArgs:\n")
+            if is_before_args:
+                before = CODE.sub(fenced, before + "\n").rstrip("\n")
+            is_before_args = is_before_args and not args
+            part = before + ("\n\nArgs:\n" + after if args else "\n")
+        parts += [part]
+    text = "".join(
+        part if part.startswith("```") else prose(part) for part in FENCE.split("".join(parts))
     )
-    text = before.rstrip("\n") + ("\n\nArgs:\n" + after if args else "")
-    text = "".join(part if part.startswith("```") else prose(part) for part in FENCE.split(text))
     return re.sub(r"\n(?=(Returns|Raises|Yields):\n)", "\n\n", text)
+
+
+def fenced(match: re.Match[str]) -> str:
+    """Returns indented code as a block."""
+    return f"```python\n{textwrap.dedent(match[1])}```\n"
 
 
 def prose(text: str) -> str:

@@ -92,7 +92,7 @@ def test_docstrings_get_the_form_that_the_generator_reads() -> None:
     text = docstring_text.rewrite(
         "Returns the sum. See docs/limits.md.\n\n    y = sum(rows[0][1])\n\nArgs:\n    x: a number."
         "\nReturns: the sum,\n    rows[0][1] included.\nRaises: torchalgo.Error if x is odd.\n"
-        "Example: total = add(2)\n"
+        "Example:\n    class A:\n        x = 1\n\n        def f(self): ...\n"
     )
     assert text.split("\n\n") == [
         "Returns the sum. See [limits](../limits.html).",
@@ -101,8 +101,9 @@ def test_docstrings_get_the_form_that_the_generator_reads() -> None:
         "Returns:\n    the sum, rows[0\\][1] included.",
         "Raises:\n    torchalgo.Error: if x is odd.",
         "**Example:**",
-        "```python\ntotal = add(2)\n```",
-        "",
+        "```python\nclass A:\n    x = 1",
+        "    def f(self): ...\n```",
+        "\n",
     ]
 
 
