@@ -1,18 +1,20 @@
 # Two commands: `make demo` shows what torchalgo does on this machine, `make test` checks everything.
 PYTHON ?= python3
 VENV := .venv
+DOCS_VENV := build/docs-venv
 BUILD := build/release
 PY := $(VENV)/bin/python
 BIN := $(CURDIR)/$(VENV)/bin
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help deps venv build demo test test-cpp test-python test-quick example lint format bench-deps clean
+.PHONY: help deps venv build demo test test-cpp test-python test-quick example lint format docs bench-deps clean
 
 help:
 	@echo "make demo   set up, build, and optimize a ResNet-50 here (minutes; no data is downloaded)"
 	@echo "make test   set up, build, run every test and check"
 	@echo "make test-quick  the Python tests without the slow ones"
 	@echo "make build  set up and build: afterwards $(PY) can import torchalgo"
+	@echo "make docs   build the site in build/site; it needs no torch and no build"
 	@echo "make lint, make format, make bench-deps, make clean"
 
 deps:
@@ -61,6 +63,18 @@ lint: venv
 format: venv
 	@git ls-files --cached --others --exclude-standard '*.cpp' '*.h' '*.cu' | xargs clang-format -i
 	@ruff format --quiet . && ruff check --quiet --fix .
+
+$(DOCS_VENV)/.installed: requirements-docs.txt
+	@$(PYTHON) -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python scripts/with_progress.py "installing MkDocs into $(DOCS_VENV)" \
+	  $(DOCS_VENV)/bin/python -m pip install --disable-pip-version-check -r requirements-docs.txt
+	@touch $@
+
+docs: $(DOCS_VENV)/.installed
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --quiet --strict
+	@$(DOCS_VENV)/bin/python scripts/site/check_site.py build/site
+	@$(DOCS_VENV)/bin/codespell README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md mkdocs.yml docs python/torchalgo python/torchalgo_cli
+	@echo "open build/site/index.html"
 
 bench-deps: venv
 	@$(PY) scripts/with_progress.py "installing what benchmarks compare with" \

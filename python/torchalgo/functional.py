@@ -3,7 +3,7 @@
 
 Each function has torch's own arguments and `forward`, `backward_data` and `backward_filter`. They
 choose the primitives that compute the result, the gradient of `input` and the gradient of `weight`.
-docs/training.md lists what can be written as a choice.
+docs/choosing.md lists what can be written as a choice.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def conv1d(
     The arguments before `forward` are those of torch.nn.functional.conv1d.
 
     Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
             lists the possible values.
         backward_data: the same for the gradient of `input`.
         backward_filter: the same for the gradient of `weight`.
@@ -99,7 +99,7 @@ def conv2d(
     The arguments before `forward` are those of torch.nn.functional.conv2d.
 
     Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
             lists the possible values.
         backward_data: the same for the gradient of `input`.
         backward_filter: the same for the gradient of `weight`.
@@ -133,7 +133,7 @@ def conv3d(
     The arguments before `forward` are those of torch.nn.functional.conv3d.
 
     Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
             lists the possible values.
         backward_data: the same for the gradient of `input`.
         backward_filter: the same for the gradient of `weight`.
@@ -171,7 +171,7 @@ def conv_transpose1d(
     problem. Use the names and numbers of the problem.
 
     Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
             lists the possible values.
         backward_data: the same for the gradient of `input`.
         backward_filter: the same for the gradient of `weight`.
@@ -210,7 +210,7 @@ def conv_transpose2d(
     problem. Use the names and numbers of the problem.
 
     Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
             lists the possible values.
         backward_data: the same for the gradient of `input`.
         backward_filter: the same for the gradient of `weight`.
@@ -249,7 +249,7 @@ def conv_transpose3d(
     problem. Use the names and numbers of the problem.
 
     Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
             lists the possible values.
         backward_data: the same for the gradient of `input`.
         backward_filter: the same for the gradient of `weight`.

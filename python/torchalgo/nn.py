@@ -2,7 +2,7 @@
 """torch.nn's convolutions with a choice of algorithms.
 
 Each class is a subclass of torch's class with the same parameters, buffers and state_dict. It has
-three more arguments, `forward`, `backward_data` and `backward_filter`. docs/training.md lists what
+three more arguments, `forward`, `backward_data` and `backward_filter`. docs/choosing.md lists what
 can be written as a choice. They can be set later too: `conv.forward_algorithm = "cpu.direct"`.
 """
 # TorchScript reads the annotations, so they must not be strings. It turns tuples into lists.
@@ -114,7 +114,7 @@ class Conv1d(_Padded, nn.Conv1d):
     """A torch.nn.Conv1d that runs the chosen algorithms.
 
     Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
             lists the possible values.
         backward_data: the same for the gradient of the input.
         backward_filter: the same for the gradient of the weights.
@@ -145,7 +145,7 @@ class Conv2d(_Padded, nn.Conv2d):
     """A torch.nn.Conv2d that runs the chosen algorithms.
 
     Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
             lists the possible values.
         backward_data: the same for the gradient of the input.
         backward_filter: the same for the gradient of the weights.
@@ -176,7 +176,7 @@ class Conv3d(_Padded, nn.Conv3d):
     """A torch.nn.Conv3d that runs the chosen algorithms.
 
     Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
             lists the possible values.
         backward_data: the same for the gradient of the input.
         backward_filter: the same for the gradient of the weights.
@@ -207,7 +207,7 @@ class ConvTranspose1d(_Chosen, nn.ConvTranspose1d):
     """A torch.nn.ConvTranspose1d that runs the chosen algorithms.
 
     Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
             lists the possible values.
         backward_data: the same for the gradient of the input.
         backward_filter: the same for the gradient of the weights.
@@ -246,7 +246,7 @@ class ConvTranspose2d(_Chosen, nn.ConvTranspose2d):
     """A torch.nn.ConvTranspose2d that runs the chosen algorithms.
 
     Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
             lists the possible values.
         backward_data: the same for the gradient of the input.
         backward_filter: the same for the gradient of the weights.
@@ -285,7 +285,7 @@ class ConvTranspose3d(_Chosen, nn.ConvTranspose3d):
     """A torch.nn.ConvTranspose3d that runs the chosen algorithms.
 
     Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/training.md
+        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
             lists the possible values.
         backward_data: the same for the gradient of the input.
         backward_filter: the same for the gradient of the weights.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The snippets and commands of README and the guide run as they are printed.
+"""The snippets and commands of README and of pages for single tasks run as they are printed.
 
 Only models and images are small.
 """
@@ -22,12 +22,13 @@ from torchalgo_cli import main
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 GUIDE = (ROOT / "docs" / "guide.md").read_text()
-PAGES = README + GUIDE
+TASKS = ("guide", "override", "saving", "cpp")
+PAGES = README + "".join((ROOT / "docs" / f"{name}.md").read_text() for name in TASKS)
 SMALL_IMAGE = (1, 3, 32, 32)
 
 
 def blocks(language: str) -> list[str]:
-    """The fenced blocks of both pages of a language, "" for those without one."""
+    """The fenced blocks of all pages of a language, "" for those without one."""
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", PAGES, re.MULTILINE | re.DOTALL)
     return [text for name, text in fenced if name == language]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The snippets of docs/training.md run as they are printed."""
+"""The snippets of docs/training.md and docs/choosing.md run as they are printed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import torchalgo
 from support.nets import make_net
 from torchalgo._train import optimize as train_optimize
 
-DOC = Path(__file__).resolve().parents[2] / "docs" / "training.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+TEXT = (DOCS / "training.md").read_text() + (DOCS / "choosing.md").read_text()
 
 
 def input_of(snippet: str) -> torch.Tensor:
@@ -37,13 +38,13 @@ def test_snippets_run_as_printed(
     conv, weight = torch.nn.Conv2d(16, 16, 3, padding=1), torch.rand(16, 64, 3, 3)
     always = {"torch": torch, "torchalgo": torchalgo, "conv": conv, "weight": weight, "fast": fast}
     always["loader"] = loader
-    snippets = re.findall(r"^```python\n(.*?)^```$", DOC.read_text(), re.MULTILINE | re.DOTALL)
+    snippets = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     assert len(snippets) >= 6
     for number, snippet in enumerate(snippets, 1):
         names: dict[str, Any] = {**always, "x": input_of(snippet), "model": make_net()}
         names["model"].train("training=True" in snippet)
         try:
-            exec(compile(snippet, f"training.md, snippet {number}", "exec"), names)
+            exec(compile(snippet, f"snippet {number}", "exec"), names)
         finally:
             torchalgo.backends.cudnn.conv_fwd_algo = None
         if "weights.pt" in snippet:

@@ -5,7 +5,7 @@
     torchalgo.backends.cudnn.conv_bwd_data_algo = "cudnn9.conv_bwd_data"
 
 The flags are conv_fwd_algo, conv_bwd_data_algo and conv_bwd_filter_algo. They apply to torchalgo's
-own convolutions, and inside torchalgo.enable() also to torch's. docs/training.md lists the values
+own convolutions, and inside torchalgo.enable() also to torch's. docs/choosing.md lists the values
 that can be assigned. None, the initial value, makes no choice. Arguments of a convolution and
 torchalgo.algorithms() come before the flags.
 """
@@ -70,7 +70,7 @@ def flags(
     """Sets all three flags inside a `with` block, and restores the old values afterwards.
 
     Args:
-        conv_fwd_algo: the choice for forward problems; None makes no choice. docs/training.md lists
+        conv_fwd_algo: the choice for forward problems; None makes no choice. docs/choosing.md lists
             the possible values.
         conv_bwd_data_algo: the same for gradients of inputs.
         conv_bwd_filter_algo: the same for gradients of weights.

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The snippets and commands of the tutorial and other pages run as printed, with small images."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import torchalgo
+from support.doc_blocks import DOCS, NOT_RUN, blocks, small
+from support.nets import net_factory
+from torchalgo._base.compare_outputs import output_error
+from torchalgo_cli import main
+
+ROOT = DOCS.parent
+Names = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def names_of_model() -> Names:
+    """What pages call `model` and `x`."""
+    x = torch.rand(1, 3, 40, 40, generator=torch.Generator().manual_seed(0))
+    return {"model": net_factory(), "x": x, "torch": torch, "torchalgo": torchalgo}
+
+
+def run_python(page: str, text: str, names: Names) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # other engines warn of themselves
+        exec(compile(small(text), page, "exec"), names)
+
+
+def run_commands(text: str) -> None:
+    for line in text.splitlines():
+        words = shlex.split(small(line), comments=True)
+        assert words[0] == "torchalgo", line
+        assert main(words[1:]) == 0, line
+
+
+def run_page(page: str, names: Names) -> None:
+    """Runs the blocks of a page in order."""
+    for language, text in blocks(page):
+        if language == "python":
+            run_python(page, text, names)
+        elif not language:
+            run_commands(text)
+
+
+@pytest.mark.slow
+def test_the_tutorial_finds_what_is_slow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torchvision")
+    names: Names = {}
+    printed = []
+    for language, text in blocks("tutorial.md"):
+        if text.startswith('"""A small network'):
+            (tmp_path / "mymodels.py").write_text(text)
+        elif language == "python":
+            run_python("tutorial.md", text, names)
+        elif not language:
+            run_commands(text)
+        printed.append(capsys.readouterr().out)
+    sys.modules.pop("mymodels")
+    out = "".join(printed)
+    assert "torchalgo does not plan aten::avg_pool3d (mymodels.py:16 forward)" in out
+    assert "top-1 agrees on 4 of 4: ok" in out
+    assert "refuses: needs a 1x1 filter, got 3x3" in out
+    assert names["distance"] < 1e-5
+    assert names["other"].cost_us >= names["fast"].plan.cost_us
+
+
+@pytest.mark.slow
+def test_the_pages_about_ci_and_shared_costs_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numpy = pytest.importorskip("numpy")
+    numpy.save("images.npy", torch.rand(2, 3, 40, 40).numpy())
+    run_page("ci.md", names_of_model())
+    assert "optimal" in capsys.readouterr().out
+    run_page("sharing.md", names_of_model())
+    assert re.search(r"[1-9]\d* rows, [1-9]\d* taken|wrote [1-9]\d* rows", capsys.readouterr().out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["limits.md", "shapes.md"])
+def test_the_snippets_of_a_page_run(page: str) -> None:
+    names = names_of_model()
+    for language, text in blocks(page):
+        if language == "python":
+            run_python(page, text, names)
+
+
+@pytest.mark.slow
+def test_the_programs_of_other_engines_and_ours_give_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    names = names_of_model()
+    model, x = names["model"], names["x"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, (x,), "model.onnx", dynamo=False, input_names=["x"])
+    with torch.no_grad():
+        want = model(x)
+    ran = 0
+    for language, text in blocks("migrating.md"):
+        imported = re.findall(r"^import (openvino|onnxruntime)$", text, re.MULTILINE)
+        if language != "python" or not all(map(importlib.util.find_spec, imported)):
+            continue
+        run_python("migrating.md", text, names)
+        assert output_error(names["y"], want) <= 1e-4, text
+        ran += 1
+    torch.backends.cudnn.benchmark = False
+    assert ran >= 9
+
+
+def test_what_is_not_run_says_so() -> None:
+    text = (DOCS / "migrating.md").read_text()
+    assert text.count(f"(not run here):\n\n{NOT_RUN}") == text.count(NOT_RUN) == 2
+    others = [path for path in DOCS.glob("*.md") if path.name != "migrating.md"]
+    assert not [path.name for path in others if NOT_RUN in path.read_text()]
+
+
+@pytest.mark.slow
+def test_the_program_in_cpp_builds_and_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: torchalgo.Optimized
+) -> None:
+    if not (shutil.which("cmake") and shutil.which("g++")):
+        pytest.skip("there is no cmake or no g++")
+    program, lists, commands, pt2 = [text for language, text in blocks("cpp.md")]
+    fast.save("model.pt")
+    (tmp_path / "main.cpp").write_text(small(program))
+    (tmp_path / "CMakeLists.txt").write_text(lists)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(Path(torchalgo.__file__).parents[1]))
+    built = subprocess.run(["bash", "-ec", commands], capture_output=True, text=True, timeout=600)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert built.stdout.splitlines()[-1] == "[1, 10]"
+    example = (ROOT / "examples" / "cpp_pt2" / "main.cpp").read_text()
+    assert [line for line in pt2.splitlines() if line not in example] == []
