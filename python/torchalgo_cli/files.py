@@ -26,7 +26,7 @@ def check_files(args: argparse.Namespace) -> None:
     for name in ("model", "original"):
         if (reference := getattr(args, name, None)) is not None:
             check_model_reference(reference)
-    if (source := getattr(args, "source", None)) is not None:
+    if isinstance(source := getattr(args, "source", None), str):  # `db merge` has a list of paths
         _check_source(source)
     target = getattr(args, "target", "")  # a problem, or a model
     is_file = Path(target).suffix in _MODEL_SUFFIXES or Path(target).exists()

@@ -22,6 +22,7 @@ from torchalgo._plan.result import Result
 from torchalgo._report.subject import Subject
 from torchalgo._run.call_files import CALLS_FILE, form_from_json
 from torchalgo._run.optimized import GRAPHS_FILE, PLAN_FILE, Optimized
+from torchalgo._run.runner import held_problems
 from torchalgo._run.shape_dispatch import parts_of
 
 # The errors that zipfile raises for a damaged file.
@@ -207,6 +208,8 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
             f"TA2007 load: {name} holds {len(plans)} plans and {len(parts)} modules, expected as"
             " many of both: it was changed after torchalgo saved it; save it again"
         )
+    for part, plan in zip(parts, plans, strict=True):
+        _check_problems(part, plan, name)
     graphs = _graphs_of(extra[GRAPHS_FILE], len(plans))
     results = [
         Result(scripted, plan, device=device, graph=graph)
@@ -215,6 +218,17 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
     calls = extra[CALLS_FILE]
     form = form_from_json(calls, f"load: {name}:{CALLS_FILE}") if calls else None
     return Optimized(*results, form=form)
+
+
+def _check_problems(scripted: torch.jit.ScriptModule, plan: Plan, name: str) -> None:
+    """Raises torchalgo.Error if a module computes a problem that its plan does not have."""
+    known = {part.problem for part in (*plan.nodes, *plan.transforms)}
+    for layer, problem in held_problems(scripted):
+        if problem not in known:
+            raise Error(
+                f"TA2007 load: {name} computes {problem} for layer {layer!r}, and its plan has no"
+                " such problem: it was changed after torchalgo saved it; save it again"
+            )
 
 
 def _device_for(source: str | io.BytesIO) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,9 +20,20 @@ from torchalgo._plan.result import Result
 
 def held_weight_bytes(scripted: ScriptModule) -> int:
     """Returns the bytes of the packed weights that a module holds now."""
+    return sum(held.packed_bytes() for held in _held(scripted))
+
+
+def held_problems(scripted: ScriptModule) -> list[tuple[str, str]]:
+    """Returns layer and problem of each planned operation that a module holds."""
+    states = (held._get_method("__getstate__")() for held in _held(scripted))
+    return [(layer, problem) for _, problem, _, _, _, layer, *_ in states]
+
+
+def _held(scripted: ScriptModule) -> Iterator[Any]:
+    """Yields the packed operations of a module."""
     module: Any = scripted._c
-    names = itertools.takewhile(module.hasattr, map("_torchalgo_{}".format, itertools.count()))
-    return sum(module.getattr(name).packed_bytes() for name in names)
+    names = map("_torchalgo_{}".format, itertools.count())
+    return map(module.getattr, itertools.takewhile(module.hasattr, names))
 
 
 def dtype_named(name: str) -> torch.dtype:
