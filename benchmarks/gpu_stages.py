@@ -13,6 +13,7 @@ from torch import nn
 import torchalgo
 from gpu_cudnn import deviceless, hidden, legacy, notes, plans, smoke
 from gpu_here import deviceprop, env, import_
+from gpu_mission import mission
 from gpu_stage import Context, Outcome, Stage
 from gpu_time import compiled_nets, control, in_graph, layers, nets, transforms, without_guard
 from torchalgo._base.compare_outputs import output_error
@@ -110,6 +111,7 @@ STAGES = (
     Stage("env", "versions and clocks", 1, 20, env, needs_gpu=False),
     Stage("deviceprop", "the live device in JSON, beside its description", 1, 20, deviceprop),
     Stage("import", "the build, its rows, cuDNN without a device", 1, 20, import_, needs_gpu=False),
+    Stage("mission", "legacy numbers and names run where asked, through each door", 1, 90, mission),
     Stage("smoke", "each kind of row in each direction and type", 1, 60, smoke),
     Stage("capture", "CUDA graphs, streams and threads", 1, 60, capture),
     Stage("transforms", "own layout changes: exact, and how fast", 1, 40, transforms),

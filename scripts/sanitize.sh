@@ -17,7 +17,7 @@ case "${1-}" in
   thread) build=build/sanitize_thread sanitizers=thread ;;
   *) echo "usage: $0 [thread]" >&2; exit 2 ;;
 esac
-targets="ir_test provider_test cpu_algo_test layout_algo_test view_algo_test"
+targets="${TARGETS:-ir_test provider_test cpu_algo_test layout_algo_test view_algo_test cudnn_algo_test profiler_test}"
 mkdir -p build
 cmake -S . -B "$build" -G Ninja -DTORCHALGO_TESTS=ON -DTORCHALGO_SANITIZE="$sanitizers" \
   >"$build.log" 2>&1 || { cat "$build.log" >&2; exit 1; }

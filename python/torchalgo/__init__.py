@@ -49,9 +49,12 @@ from torchalgo._api.profile import Profile, profile  # noqa: E402
 from torchalgo._C import Error  # noqa: E402
 from torchalgo._capture.settings import Settings  # noqa: E402
 from torchalgo._ir.plan import Plan  # noqa: E402
+from torchalgo._lint.lint import lint  # noqa: E402
+from torchalgo._lint.report import Finding, LeftOp, LintReport  # noqa: E402
 from torchalgo._onnx.load import load_onnx  # noqa: E402
 from torchalgo._plan.candidates import candidates  # noqa: E402
 from torchalgo._plan.pareto import Front, ParetoPoint, pareto  # noqa: E402
+from torchalgo._run.captured import CapturedCalls  # noqa: E402
 from torchalgo._run.load import load, load_plan, load_plans  # noqa: E402
 from torchalgo._run.optimized import Optimized  # noqa: E402
 from torchalgo._train.module import TrainingModule  # noqa: E402
@@ -69,9 +72,13 @@ from torchalgo.verify.check_plan import CheckedPlan, check_plan  # noqa: E402
 __version__ = _C.version
 
 __all__ = [
+    "CapturedCalls",
     "CheckedPlan",
     "Error",
+    "Finding",
     "Front",
+    "LeftOp",
+    "LintReport",
     "Optimized",
     "ParetoPoint",
     "Plan",
@@ -95,6 +102,7 @@ __all__ = [
     "enable",
     "energy",
     "fallbacks",
+    "lint",
     "load",
     "load_onnx",
     "load_plan",

@@ -6,8 +6,8 @@ and a missing file are answered at once.
 
 Exit codes:
     0: done.
-    1: an error, printed as one line on stderr, or a check that failed.
-    2: wrong usage.
+    1: an error, printed as one line on stderr, or a check that failed. For `lint`: a finding.
+    2: wrong usage. For `lint`: any error.
     130: interrupted by Ctrl-C, also if a plan was written with the costs measured so far.
 """
 
@@ -29,7 +29,7 @@ EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
 MOST_CHARACTERS = 500  # longer errors are cut
 
 # These commands work for seconds to minutes, so they say at once that they have begun.
-_LONG = ("optimize", "pareto", "profile", "check-outputs", "demo")
+_LONG = ("optimize", "pareto", "profile", "check-outputs", "demo", "lint")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,10 +46,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_stdout()
         return 0
     except (FileError, ImportError) as problem:
-        return _fail(str(problem))
+        return _fail(str(problem), _error_code(argv))
     except OSError as problem:
         _drop_stdout()  # if the disk is full, the rest of the buffer cannot be written either
-        return _fail(f"{problem.filename or 'stdout'}: {problem.strerror or problem}")
+        text = f"{problem.filename or 'stdout'}: {problem.strerror or problem}"
+        return _fail(text, _error_code(argv))
+
+
+def _error_code(argv: Sequence[str] | None) -> int:
+    """Returns the exit code of an error. It is another one for `lint`, where 1 means a finding."""
+    words = sys.argv[1:] if argv is None else argv
+    return EXIT_USAGE if list(words[:1]) == ["lint"] else EXIT_ERROR
 
 
 def _run_command(argv: Sequence[str] | None) -> int:
@@ -71,12 +78,12 @@ def _run_command(argv: Sequence[str] | None) -> int:
             if args.command == "doctor":
                 print_installation(problem, args.json)
             if isinstance(problem, OSError):  # of torch's own libraries
-                return _fail(f"torch cannot be imported: {problem}")
+                return _fail(f"torch cannot be imported: {problem}", _error_code(argv))
             raise
     try:
         return run(args)
     except Error as problem:
-        return _fail(str(problem))
+        return _fail(str(problem), _error_code(argv))
 
 
 def _function_of(args: argparse.Namespace) -> Callable[[argparse.Namespace], int]:

@@ -21,6 +21,13 @@ EXIT_CODES = """exit codes:
   2    wrong arguments
   130  Ctrl-C; optimize still writes a plan if it had measured any cost"""
 
+# As linters have them, so that a script can tell a finding from an error.
+LINT_EXIT_CODES = """exit codes:
+  0    nothing found
+  1    something found
+  2    an error, or wrong arguments
+  130  Ctrl-C"""
+
 
 def near(word: str, known: Iterable[str]) -> str:
     """Returns the end of an error, "; did you mean ...?"; "" if no known word is similar."""

@@ -26,11 +26,13 @@ def check_files(args: argparse.Namespace) -> None:
     for name in ("model", "original"):
         if (reference := getattr(args, name, None)) is not None:
             check_model_reference(reference)
+    if (source := getattr(args, "source", None)) is not None:
+        _check_source(source)
     target = getattr(args, "target", "")  # a problem, or a model
     is_file = Path(target).suffix in _MODEL_SUFFIXES or Path(target).exists()
     if target and (is_file or ":" in target):
         check_model_reference(target)
-    for name in ("file", "plan", "data"):
+    for name in ("file", "first", "second", "plan", "data"):
         if isinstance(path := getattr(args, name, None), Path):
             _check_readable(path)
 
@@ -62,6 +64,17 @@ def check_model_reference(reference: str) -> None:
         )
     if path.exists() or ":" not in reference:
         _check_readable(path, "; expected model.pt, model.onnx or package.module:factory")
+
+
+def _check_source(reference: str) -> None:
+    """Raises FileError unless `reference` is a file of torchalgo or of a model, or a factory."""
+    if Path(reference).exists() or ":" not in reference:
+        _check_readable(
+            Path(reference),
+            "; expected model.pt or model.plan.json of torchalgo, or a model with --input",
+        )
+    else:
+        check_model_reference(reference)
 
 
 def _check_readable(path: Path, expected: str = "") -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchalgo_cli import arguments
-from torchalgo_cli.arguments import EXIT_CODES, Parser
+from torchalgo_cli.arguments import EXIT_CODES, LINT_EXIT_CODES, Parser
 from torchalgo_cli.db_parser import add_db
 from torchalgo_cli.install import torchalgo_version
 
@@ -39,7 +39,8 @@ def build_parser() -> Parser:
     )  # fmt: skip
     commands = parser.add_subparsers(required=True, metavar="command", dest="command")
     for add in (
-        _add_optimize, _add_tune, _add_pareto, _add_candidates, _add_profile, _add_others
+        _add_optimize, _add_tune, _add_pareto, _add_candidates, _add_profile, _add_lint,
+        _add_explain, _add_diff, _add_others,
     ):  # fmt: skip
         add(commands)
     add_db(commands)
@@ -214,13 +215,64 @@ def _add_profile(commands: Any) -> None:
     )  # fmt: skip
 
 
-def _add_others(commands: Any) -> None:
+def _add_lint(commands: Any) -> None:
     command = _add_command(
-        commands, "explain", "print the plan of a plan file or a saved module",
-        "docs/guide.md explains the table.", "resnet18.pt",
+        commands, "lint", "find faults of a model that cost time, before any tuning",
+        "Runs the model on random inputs, in eval mode. Prints each fault with its layer, line,"
+        " cost and fix. A fix is tried before it is printed: docs/lint.md explains each kind.",
     )  # fmt: skip
-    command.add_argument("file", type=Path, help="a .plan.json file, or a .pt file of torchalgo")
+    command.epilog = f"example:\n  torchalgo lint {RESNET}\n\n{LINT_EXIT_CODES}"
+    add_model(command)
+    command.add_argument(
+        "--budget", type=arguments.seconds, default=60.0, metavar="S",
+        help="seconds for trying the fixes (default 60)",
+    )  # fmt: skip
+    command.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="where the model runs (default cpu)",
+    )
 
+
+def _add_explain(commands: Any) -> None:
+    command = _add_command(
+        commands, "explain", "print the plan of a file, or write a report of it",
+        "Prints the plan as a table, which docs/guide.md explains. With -o, writes a report"
+        " instead: docs/report.md. A model is optimized first, and its report has more to show. The"
+        " flags of a tuning are for a model only.",
+        "resnet18.pt -o report.html",
+    )  # fmt: skip
+    command.add_argument(
+        "source",
+        help="a .plan.json file or a .pt file of torchalgo; or, with --input or --shapes, a model:"
+        " a TorchScript or an ONNX file, or package.module:factory",
+    )
+    add_shapes(command, is_required=False)
+    command.add_argument(
+        "-o", "--output", dest="report", type=Path, metavar="FILE",
+        help="the report to write; the format follows from .html, .txt or .json",
+    )  # fmt: skip
+    command.add_argument(
+        "--memory", choices=("workspace", "weights"),
+        help="of a model: also show its front of time and this memory, with at most 16 points",
+    )  # fmt: skip
+    _add_objective(command)
+    _add_tuning(command)
+
+
+def _add_diff(commands: Any) -> None:
+    command = _add_command(
+        commands, "diff", "compare the plans of two files",
+        "Prints the operations for which two plans of one model differ, and what each choice"
+        " costs. Plans are compared for each shape that both files have.",
+        "before.plan.json after.plan.json",
+    )  # fmt: skip
+    for name in ("first", "second"):
+        command.add_argument(name, type=Path, help="a .plan.json file, or a .pt file of torchalgo")
+
+
+def _add_others(commands: Any) -> None:
     command = _add_command(
         commands, "bench", "time the primitives of one problem on the CPU, or check one of them",
         "Prints the median time and the speed of each primitive, with weights from memory. Stops"
@@ -324,7 +376,13 @@ def add_model(command: argparse.ArgumentParser, may_have_shapes: bool = False) -
         help="a TorchScript or an ONNX file, or package.module:factory, a Python function without"
         " arguments that returns a model with its weights",
     )
-    group = command.add_mutually_exclusive_group(required=True)
+    add_shapes(command, may_have_shapes)
+
+
+def add_shapes(
+    command: argparse.ArgumentParser, may_have_shapes: bool = True, is_required: bool = True
+) -> None:
+    group = command.add_mutually_exclusive_group(required=is_required)
     group.add_argument(
         "--input", action="append", type=arguments.shape, metavar="1x3x224x224",
         help="the shape of an input; repeat it for each input",

@@ -24,7 +24,7 @@ from torchalgo._cli.run import COMMANDS
 from torchalgo._cli.tuning_flags import tuning_arguments
 from torchalgo._db.commands import VERBS
 from torchalgo._ir import choices, costs, plan, problems
-from torchalgo._run import report
+from torchalgo._report import write
 from torchalgo_cli import files, main, parser, waiting
 
 HELP = """
@@ -68,7 +68,7 @@ def test_the_parser_knows_the_words_that_torchalgo_knows() -> None:
     directions = (*problems.DIRECTION_WORDS, *problems.DIRECTIONS)
     assert directions == parser.DIRECTIONS
     assert parser.DTYPES == choices.DTYPES
-    assert files.REPORT_SUFFIXES == report.SUFFIXES
+    assert files.REPORT_SUFFIXES == write.SUFFIXES
     names = parser.build_parser()._actions[-1].choices
     assert names is not None and set(names) == {*COMMANDS, "db"}
     assert set(names["db"]._actions[-1].choices) == set(VERBS)  # type: ignore[call-overload]

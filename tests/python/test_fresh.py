@@ -21,7 +21,7 @@ from torchalgo._ir.costs import Key
 from torchalgo._ir.failures import Failure
 from torchalgo._ir.plan import GuardVerdict, guard_line
 from torchalgo._measure import process_bench
-from torchalgo._run.report import speed_line
+from torchalgo._report.texts import speed_line
 from torchalgo_cli.parser import build_parser
 
 Capsys = pytest.CaptureFixture[str]

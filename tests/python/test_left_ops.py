@@ -25,7 +25,8 @@ from torchalgo._refine.binding import Tuned, rewrite_with_origins
 from torchalgo._refine.in_context import Kept
 from torchalgo._refine.left_ops import has_time, left_times, source_line, time_left_ops, with_times
 from torchalgo._refine.net_times import NetTimes, time_in_net
-from torchalgo._run.report import html_report
+from torchalgo._report.page import html_page
+from torchalgo._report.subject import Subject
 
 CAPTURES = ("trace", "script")
 
@@ -264,11 +265,10 @@ def test_the_outcome_says_the_time_if_it_is_a_hundredth_of_the_call() -> None:
 
 
 def test_the_report_lists_all_ops_with_their_times() -> None:
-    html = html_report(left_plan())
-    assert "left to PyTorch: 2.100 ms of 14.8 ms" in html
+    html = html_page([Subject(left_plan())], "net")
     for i in range(1, 7):
-        assert f"<td>net.py:{i} f</td>" in html
-    assert html.count("<table>") == 2 and html_report(make_plan()).count("<table>") == 1
+        assert f'<td class="mono">net.py:{i} f</td>' in html
+    assert "not timed" in html_page([Subject(make_plan())], "net")
 
 
 # ---- files ---------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def test_what_is_printed_of_an_energy_has_its_unit(leanest: Any, product: Any) -
 def test_a_report_has_the_unit_of_the_plan(leanest: Any, tmp_path: Path) -> None:
     leanest.report(tmp_path / "plan.html")
     page = (tmp_path / "plan.html").read_text()
-    assert "<th>uJ</th>" in page and "<th>us</th>" not in page
+    assert 'data-sort="number">uJ</th>' in page and 'data-sort="number">us</th>' not in page
     node = next(n for n in leanest.plan.nodes if n.predicted_uj)
     assert f'<td class="n">{node.predicted_uj:.1f}</td>' in page
 

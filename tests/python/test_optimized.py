@@ -392,8 +392,7 @@ def test_the_report_is_html_text_or_json(fast: torchalgo.Optimized, tmp_path: Pa
         fast.report(tmp_path / f"report{suffix}")
     html = (tmp_path / "report.html").read_text()
     assert "layer1.0.conv2" in html
-    assert "<script" not in html
-    assert "http" not in html
+    assert "http:" not in html and "https:" not in html
     assert (tmp_path / "report.txt").read_text() == f"{fast.plan}\n"
     assert torchalgo.load_plan(tmp_path / "report.json") == fast.plan
     with pytest.raises(

@@ -20,7 +20,7 @@ from torchalgo._C import Error
 from torchalgo._capture.freeze import quiet_jit, to_channels_last
 from torchalgo._ir.plan.text_table import text_table
 from torchalgo._measure.guard import time_interleaved
-from torchalgo._run.report import short_report
+from torchalgo._report.texts import short_report
 from torchalgo_cli import main
 
 

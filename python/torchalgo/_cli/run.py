@@ -23,7 +23,7 @@ from torchalgo._base.timings import timings_text
 from torchalgo._C import Error, matches_name
 from torchalgo._capture.example_calls import random_inputs
 from torchalgo._capture.settings import Settings
-from torchalgo._cli import demo, train, tune
+from torchalgo._cli import demo, diff, explain, train, tune
 from torchalgo._cli.doctor import examine, report
 from torchalgo._cli.tuning_flags import on_device, tuning_arguments
 from torchalgo._ir.choices import near
@@ -34,12 +34,13 @@ from torchalgo._ir.plan import (
     save_plans,
 )
 from torchalgo._ir.plan.text_table import text_table
+from torchalgo._lint.lint import lint
 from torchalgo._measure.sampling import Bench
 from torchalgo._plan.candidates import candidates
+from torchalgo._report.texts import short_report
 from torchalgo._run.load import load, load_plan, load_plans
 from torchalgo._run.model_files import load_model, read_data
 from torchalgo._run.optimized import Optimized
-from torchalgo._run.report import short_report, text_report
 from torchalgo.verify.check_plan import check_plan
 from torchalgo_cli import EXIT_ERROR, EXIT_INTERRUPTED
 from torchalgo_cli.waiting import tell, told
@@ -173,10 +174,13 @@ def _target(args: argparse.Namespace) -> tuple[nn.Module | str, tuple[torch.Tens
     return model, random_inputs(model, args.input)
 
 
-def _explain(args: argparse.Namespace) -> int:
-    plans = list(load_plans(args.file).values())
-    print(plans_to_json(plans) if args.json else text_report(plans), end="")
-    return 0
+def _lint(args: argparse.Namespace) -> int:
+    """Prints the faults of a model. Returns the exit code: 1 if there are any."""
+    with told(f"loading {args.model}", args.json, at_once=False):
+        model = on_device(args, load_model(args.model))
+    found = lint(model, random_inputs(model, args.input), budget_s=args.budget)
+    print(found.to_json() if args.json else found)
+    return EXIT_ERROR if found.findings else 0
 
 
 def _bench(args: argparse.Namespace) -> int:
@@ -385,7 +389,9 @@ COMMANDS = {
     "pareto": _pareto,
     "candidates": _candidates,
     "profile": _profile,
-    "explain": _explain,
+    "lint": _lint,
+    "explain": explain.run,
+    "diff": diff.run,
     "bench": _bench,
     "check-outputs": _check_outputs,
     "check-plan": _check_plan,

@@ -11,6 +11,7 @@ from torchalgo._base.timings import StepTime
 from torchalgo._capture.freeze import ScriptModule
 from torchalgo._capture.shapes import Dims, Shapes, planned_dims, planned_shapes
 from torchalgo._ir.plan import Plan
+from torchalgo._plan.facts import FindFacts
 from torchalgo._plan.pareto import Front, Memory
 
 
@@ -18,7 +19,7 @@ from torchalgo._plan.pareto import Front, Memory
 class Result:
     """The result of `optimize` for one set of inputs.
 
-    Only `scripted` and `plan` are kept by save and pickle.
+    Only `scripted`, `plan` and `graph` are kept by save and pickle.
     """
 
     scripted: ScriptModule
@@ -29,6 +30,8 @@ class Result:
     device: str = "cpu"  # the device on which it runs, for example "cuda:0"
     # Takes the kind of memory, the most points, and the seconds per point.
     find_front: Callable[[Memory, int, float], Front] | None = None
+    graph: str | None = None  # the text of a _C.Graph, for reports; None: it is not known
+    find_facts: FindFacts | None = None  # for reports; None: they are not known
     is_interrupted: bool = False  # True if Ctrl-C ended tuning early
     timings: Mapping[str, StepTime] = field(default_factory=dict)
 

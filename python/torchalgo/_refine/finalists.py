@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from torchalgo._ir.plan import GuardVerdict, Plan, PlanProof
 from torchalgo._measure import baselines, guard
 from torchalgo._plan.comparisons import compared_costs
 from torchalgo._plan.describe import Describer
+from torchalgo._plan.facts import facts_of_tuning
 from torchalgo._plan.objective import Latency
 from torchalgo._plan.preparation import Prepared
 from torchalgo._plan.prove import prover
@@ -241,5 +243,7 @@ def result_of(
         alternatives,
         str(prepared.where),
         front_finder(tuning, describe, describe.objective),
+        prepared.graph.to_text(),
+        functools.partial(facts_of_tuning, tuning, plan.objective != "edp"),
         tuning.is_interrupted,
     )

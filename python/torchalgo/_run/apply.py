@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from typing import Any
 
 from torchalgo import _C
 from torchalgo._base.progress import Progress
@@ -12,6 +14,7 @@ from torchalgo._capture.settings import Options
 from torchalgo._ir.plan import Plan, outcome_lines
 from torchalgo._measure import guard
 from torchalgo._plan.describe import native_plan, unplanned
+from torchalgo._plan.facts import facts_of_offers
 from torchalgo._plan.find import torch_name
 from torchalgo._plan.fit import fit_plan, missing_primitives, nodes_it_lacks
 from torchalgo._plan.preparation import Prepared
@@ -29,8 +32,8 @@ def leave_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> 
     )
     plan = dataclasses.replace(plan, guard=verdict)
     tell_outcome(progress, plan)
-    frozen = prepared.frozen
-    return Result(frozen, plan, frozen, device=torch_name(prepared.device))
+    frozen, where = prepared.frozen, torch_name(prepared.device)
+    return Result(frozen, plan, frozen, device=where, graph=prepared.graph.to_text())
 
 
 def apply_plan(
@@ -60,22 +63,27 @@ def apply_plan(
     if missing:
         progress.say(f"PyTorch runs what this machine does not offer: {', '.join(missing)}")
     frozen, where = prepared.frozen, str(prepared.where)
+    facts = functools.partial(facts_of_offers, prepared.graph, found)
+    known: dict[str, Any] = {"graph": prepared.graph.to_text(), "find_facts": facts}
     verdict = plan.guard
     is_refused = verdict is not None and verdict.runs == "baseline"
     is_timed = verdict is not None and verdict.rounds > 0
     if is_refused and (is_timed or not options.run_untimed):
-        return Result(frozen, with_dims_of(frozen, plan, prepared), frozen, device=where)
+        planned = with_dims_of(frozen, plan, prepared)
+        return Result(frozen, planned, frozen, device=where, **known)
     scripted = rewrite(prepared.imported, native_plan(plan), options.strict)
     error = error_of(scripted, prepared)
     bound = prepared.output_bound(options)
     if error > bound and is_refused:  # as optimize found: it ran the baseline for this reason
-        return Result(frozen, with_dims_of(frozen, plan, prepared), frozen, device=where)
+        planned = with_dims_of(frozen, plan, prepared)
+        return Result(frozen, planned, frozen, device=where, **known)
     if error > bound:
         raise Error(
             f"TA2204 optimize: with this plan the outputs have relative L2 {error:.1e} to the"
             f" model's, expected at most {bound:.1e}: make a new plan"
         )
-    return Result(scripted, with_dims_of(scripted, plan, prepared), frozen, device=where)
+    planned = with_dims_of(scripted, plan, prepared)
+    return Result(scripted, planned, frozen, device=where, **known)
 
 
 def tell_outcome(progress: Progress, plan: Plan) -> None:

@@ -13,13 +13,15 @@ from typing import Any
 
 import torch
 
+from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._capture.freeze import quiet_jit
 from torchalgo._capture.shapes import planned_dims, planned_shapes, shapes_text
 from torchalgo._ir.plan import Plan, plans_from_json, read_plans, the_only_plan
 from torchalgo._plan.result import Result
+from torchalgo._report.subject import Subject
 from torchalgo._run.call_files import CALLS_FILE, form_from_json
-from torchalgo._run.optimized import PLAN_FILE, Optimized
+from torchalgo._run.optimized import GRAPHS_FILE, PLAN_FILE, Optimized
 from torchalgo._run.shape_dispatch import parts_of
 
 # The errors that zipfile raises for a damaged file.
@@ -114,23 +116,62 @@ def load_plans(path: str | Path) -> dict[str, Plan]:
     return {shapes_text(planned_shapes(plan)): plan for plan in _read_plans(path)}
 
 
+def load_subjects(path: str | Path) -> list[Subject]:
+    """Reads all plans of a file, for a report. Runs no code from the file.
+
+    Raises: torchalgo.Error as load_plans does.
+    """
+    plans = _read_plans(path)
+    graphs = _extra_file(path, GRAPHS_FILE) if zipfile.is_zipfile(path) else None
+    known = _graphs_of(graphs or b"", len(plans))
+    return [Subject(plan, graph) for plan, graph in zip(plans, known, strict=True)]
+
+
+def _graphs_of(text: str | bytes, count: int) -> list[str | None]:
+    """Returns the graphs of the plans of a file, which are for reports only.
+
+    A graph that cannot be read is left out. So is each graph of a file of an older version.
+    """
+    try:
+        graphs = json.loads(text or "[]")
+    except ValueError:
+        graphs = []
+    if not isinstance(graphs, list) or len(graphs) != count:
+        return [None] * count
+    return [graph if _is_graph(graph) else None for graph in graphs]
+
+
+def _is_graph(text: Any) -> bool:
+    try:
+        return isinstance(text, str) and bool(_C.parse_graph(text))
+    except Error:
+        return False
+
+
 def _read_plans(path: str | Path) -> list[Plan]:
     if not zipfile.is_zipfile(path):
         return read_plans(path)
-    with _open_archive("load_plan", path) as archive:
-        for name in archive.namelist():
-            if name.endswith(f"/extra/{PLAN_FILE}"):
-                try:
-                    text = archive.read(name)
-                except _DAMAGE as problem:
-                    raise Error(
-                        f"TA2005 load_plan: {path} is damaged: {problem}; copy or save it again"
-                    ) from None
-                return plans_from_json(text, f"{path}:{PLAN_FILE}")
+    text = _extra_file(path, PLAN_FILE)
+    if text is not None:
+        return plans_from_json(text, f"{path}:{PLAN_FILE}")
     raise Error(
         f"TA2006 load_plan: {path} holds no {PLAN_FILE}, so it was not saved by torchalgo: name a"
         " plan file or a module that Optimized.save wrote"
     )
+
+
+def _extra_file(path: str | Path, extra: str) -> bytes | None:
+    """Returns the extra file of this name in a saved file, or None if there is none."""
+    with _open_archive("load_plan", path) as archive:
+        for name in archive.namelist():
+            if name.endswith(f"/extra/{extra}"):
+                try:
+                    return archive.read(name)
+                except _DAMAGE as problem:
+                    raise Error(
+                        f"TA2005 load_plan: {path} is damaged: {problem}; copy or save it again"
+                    ) from None
+    return None
 
 
 def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
@@ -138,7 +179,7 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
 
     Raises: torchalgo.Error if it is damaged or was not saved by torchalgo.
     """
-    extra: dict[str, Any] = {PLAN_FILE: "", CALLS_FILE: ""}
+    extra: dict[str, Any] = {PLAN_FILE: "", CALLS_FILE: "", GRAPHS_FILE: ""}
     device = _device_for(source)
     try:
         with quiet_jit():
@@ -166,7 +207,11 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
             f"TA2007 load: {name} holds {len(plans)} plans and {len(parts)} modules, expected as"
             " many of both: it was changed after torchalgo saved it; save it again"
         )
-    results = [Result(*both, device=device) for both in zip(parts, plans, strict=True)]
+    graphs = _graphs_of(extra[GRAPHS_FILE], len(plans))
+    results = [
+        Result(scripted, plan, device=device, graph=graph)
+        for scripted, plan, graph in zip(parts, plans, graphs, strict=True)
+    ]
     calls = extra[CALLS_FILE]
     form = form_from_json(calls, f"load: {name}:{CALLS_FILE}") if calls else None
     return Optimized(*results, form=form)

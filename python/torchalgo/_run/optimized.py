@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,14 +20,17 @@ from torchalgo._capture.shapes import shapes_text
 from torchalgo._ir.plan import Plan, plans_to_json
 from torchalgo._plan.pareto import Front, Memory
 from torchalgo._plan.result import Result
+from torchalgo._report.subject import Subject
+from torchalgo._report.write import write_report
 from torchalgo._run.call_files import CALLS_FILE, form_to_json
+from torchalgo._run.captured import CapturedCalls
 from torchalgo._run.exported import exported_bytes
 from torchalgo._run.planned_calls import PlannedCalls
-from torchalgo._run.report import write_report
 from torchalgo._run.runner import held_weight_bytes
 from torchalgo._run.shape_dispatch import join
 
 PLAN_FILE = "plan.json"  # its name among a saved file's extra files
+GRAPHS_FILE = "graphs.json"  # the same for a list of the graphs of the plans, for reports
 
 
 class Optimized(PlannedCalls):
@@ -213,6 +217,16 @@ class Optimized(PlannedCalls):
             )
         return self
 
+    def captured(self) -> CapturedCalls:
+        """Returns a module that runs each planned shape as one CUDA graph.
+
+        It pays where launches take longer than the work on the GPU. On a CPU it changes nothing.
+
+            graphed = fast.captured()
+            y = graphed(x)
+        """
+        return CapturedCalls(self)
+
     # ---- saving --------------------------------------------------------------------------------
 
     def save(self, path: str | Path, portable: bool = False) -> None:
@@ -251,17 +265,33 @@ class Optimized(PlannedCalls):
         formats = None if self._formats is None else self._formats.of_contiguous
         write_file(path, exported_bytes(results, form, formats, self._extra_files()), "save")
 
-    def report(self, path: str | Path) -> None:
-        """Writes a report of all plans to a file.
+    def report(self, path: str | Path, *, front: Front | None = None) -> None:
+        """Writes a report of all plans to a file. Measures nothing.
 
-            fast.report("plan.html")
+        An .html file is one page that works offline. docs/report.md says how to read it.
+
+            fast.report("report.html")
+            fast.report("report.html", front=fast.pareto("weights", max_points=8))
 
         Args:
             path: the file. Its suffix selects the format: .html, .txt or .json.
+            front: a front of `pareto`, which the page then shows. If there are several plans, it is
+                shown with the first one.
 
-        Raises: torchalgo.Error for any other suffix, or if the file cannot be written.
+        Raises: torchalgo.Error for any other suffix, if `front` is not a front, or if the file
+            cannot be written.
         """
-        write_report([result.plan for result in self._known("report")], Path(path))
+        if front is not None and not isinstance(front, Front):
+            raise Error(
+                f"TA1001 report: front is {type(front).__name__}, expected what fast.pareto()"
+                " returns"
+            )
+        model = None if self._original is None else type(self._original.model).__name__
+        subjects = [
+            Subject(result.plan, result.graph, result.find_facts, None if i else front)
+            for i, result in enumerate(self._known("report"))
+        ]
+        write_report(subjects, Path(path), model or "")
 
     def _plans_text(self) -> str:
         return plans_to_json([result.plan for result in self._results])
@@ -269,10 +299,16 @@ class Optimized(PlannedCalls):
     def _extra_files(self) -> dict[str, str]:
         """Returns the extra files of a saved file, by name: text.
 
-        These are the plans, and the form of calls if TorchScript's schema does not contain it.
+        These are the plans, their graphs as far as they are known, and the form of calls if
+        TorchScript's schema does not contain it.
         """
         form = "" if self._form is None else form_to_json(self._form)
-        return {PLAN_FILE: self._plans_text(), **({CALLS_FILE: form} if form else {})}
+        graphs = [result.graph for result in self._results]
+        return {
+            PLAN_FILE: self._plans_text(),
+            **({GRAPHS_FILE: json.dumps(graphs)} if any(graphs) else {}),
+            **({CALLS_FILE: form} if form else {}),
+        }
 
     def _portable(self) -> ScriptModule:
         results = self._known("save")

@@ -1,45 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reports of plans: five lines, one HTML file without scripts or links, plain text, or JSON."""
+"""Texts of plans: the five lines of a command, and plain text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from torchalgo._base.write_file import write_file
-from torchalgo._C import Error
 from torchalgo._capture.shapes import planned_shapes, shapes_text
-from torchalgo._ir.plan import (
-    GuardVerdict,
-    Plan,
-    PlanNode,
-    PlanTransform,
-    cost_of,
-    format_bytes,
-    guard_line,
-    plans_to_json,
-    regret_of,
-    unit_of,
-    when_timed,
-)
+from torchalgo._ir.plan import GuardVerdict, Plan, format_bytes, guard_line, when_timed
 
-SUFFIXES = (".html", ".txt", ".json")
 MOST_SPEEDS = 3  # how many plans' speeds short_report lists
-
-
-def write_report(plans: Sequence[Plan], path: Path) -> None:
-    """Writes `plans` to `path`, in the format of its suffix: .html, .txt or .json.
-
-    Raises: torchalgo.Error for any other suffix, or if the file cannot be written.
-    """
-    writers = (lambda all: html_report(*all), text_report, plans_to_json)
-    writer = dict(zip(SUFFIXES, writers, strict=True)).get(path.suffix.lower())
-    if writer is None:
-        raise Error(
-            f"TA2010 report: {path} ends in {path.suffix!r}, expected one of {', '.join(SUFFIXES)}"
-        )
-    write_file(path, writer(plans), "report")
 
 
 def short_report(plans: Sequence[Plan], file: Path) -> str:
@@ -106,28 +76,3 @@ def text_report(plans: Sequence[Plan]) -> str:
     if len(plans) == 1:
         return f"{plans[0]}\n"
     return "\n".join(f"plan for {shapes_text(planned_shapes(plan))}\n\n{plan}\n" for plan in plans)
-
-
-def html_report(*plans: Plan) -> str:
-    """Returns one HTML page, of the template report.html. Names come from the model: escaped."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    pages = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined,
-        autoescape=True, trim_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
-    functions = {"cost_of": cost_of, "regret_of": regret_of, "unit_of": unit_of}
-    return pages.get_template("report.html").render(sections=map(_section, plans), **functions)
-
-
-def _section(plan: Plan) -> dict[str, Any]:
-    parts: list[PlanNode | PlanTransform] = [*plan.nodes, *plan.transforms]
-    ops = [] if plan.in_context is None else plan.in_context.ops
-    return {
-        "plan": plan,
-        "shapes": shapes_text(planned_shapes(plan)),
-        "summary": str(plan).split("\n\n", 1)[-1],
-        "most": max([cost_of(part, plan) for part in parts] + [1]),
-        "in_net": {(op.name, op.problem): op.measured_us for op in ops},
-        "left": [item for item in plan.left_alone if item.measured_us is not None],
-    }

@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Watches one call of a model: every operation that PyTorch runs, with its tensors and line.
+
+A dispatch mode sees each operation of ATen just before it runs, also those of Python code that
+cannot be traced. Copies are ordinary operations there, so none is hidden.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.modules import module as torch_module
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchalgo._capture.freeze import tensors_in
+from torchalgo._lint.facts import CONVOLUTION, Call, OpCall, PythonRead, Saved, TensorFacts
+from torchalgo._lint.script_steps import ScriptSteps
+from torchalgo._lint.source import Lines, user_lines
+
+Arguments = tuple[Any, ...]
+_READS = ("numpy", "tolist", "__array__")
+
+
+def run_model(model: nn.Module, args: Arguments, kwargs: Mapping[str, Any]) -> Any:
+    """Calls the model. The search for lines ends at this function."""
+    return model(*args, **kwargs)
+
+
+def lines_here() -> Lines:
+    """Returns the user's lines that lead to this point, the innermost first."""
+    return user_lines(sys._getframe(1), run_model.__code__)
+
+
+def run_op(func: Any, args: Arguments, kwargs: Mapping[str, Any]) -> Any:
+    """Runs an operation. A number that a trace passes as a tensor is returned as it is."""
+    if func is torch.ops.aten._local_scalar_dense.default and not isinstance(args[0], torch.Tensor):
+        return args[0]
+    return func(*args, **kwargs)
+
+
+def op_name(func: Any) -> str:
+    """Returns a name such as "aten.clone". A trace has another name for a convolution."""
+    name = str(func.overloadpacket)
+    return CONVOLUTION if name == "aten._convolution" else name
+
+
+class Layers:
+    """The modules that run now, as hooks of all modules tell. Use it as a context."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._running: list[str] = []
+        self._hooks: list[Any] = []
+
+    @property
+    def current(self) -> str:
+        if isinstance(self._model, ScriptSteps):
+            return self._model.layer
+        return self._running[-1] if self._running else ""
+
+    def __enter__(self) -> Layers:
+        def enter(module: nn.Module, _: Any) -> None:
+            self._running.append(self._names.get(id(module), self.current))
+
+        def leave(*_: Any) -> None:
+            if self._running:
+                self._running.pop()
+
+        self._hooks = [
+            torch_module.register_module_forward_pre_hook(enter),
+            torch_module.register_module_forward_hook(leave, always_call=True),
+        ]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+
+class Memory:
+    """Numbers the memory of tensors, and knows what each version of it holds."""
+
+    def __init__(self, weights: Mapping[int, StorageWeakRef]) -> None:
+        self._weights = weights
+        self._alive: dict[int, tuple[int, StorageWeakRef]] = {}
+        self._numbers_of_sparse: dict[int, int] = {}
+        self._versions: dict[int, int] = {}
+        self._contents: dict[tuple[int, int], int] = {}
+        self._constant: dict[tuple[int, int], bool] = {}
+        self._numbers: dict[Any, int] = {}
+
+    def number_of(self, key: Any) -> int:
+        """Returns the same number for equal keys."""
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def facts(self, tensor: torch.Tensor) -> TensorFacts:
+        storage = self._storage(tensor)
+        version = self._versions[storage]
+        key = (storage, version)
+        content = self._contents.setdefault(key, self.number_of(("memory", storage, version)))
+        is_weight = _cdata(tensor) in self._weights
+        strides = tuple(tensor.stride()) if tensor.layout == torch.strided else ()
+        shape = tuple(tensor.shape) if strides or not tensor.dim() else ()
+        form = (content, tensor.storage_offset() if strides else 0, shape, strides, tensor.dtype)
+        return TensorFacts(
+            storage, version, self.number_of(form), shape, strides, tensor.dtype,
+            self._constant.setdefault(key, is_weight), is_weight,
+        )  # fmt: skip
+
+    def written(self, tensor: torch.Tensor, content: Any, is_constant: bool) -> None:
+        """Records that an operation has written the memory of a tensor."""
+        storage = self._storage(tensor)
+        if (storage, self._versions[storage]) in self._contents:
+            self._versions[storage] += 1
+        key = (storage, self._versions[storage])
+        self._contents[key] = self.number_of(("made", content))
+        self._constant[key] = is_constant
+
+    def _storage(self, tensor: torch.Tensor) -> int:
+        try:
+            place = _cdata(tensor)
+        except (RuntimeError, NotImplementedError):  # a tensor without memory, such as sparse ones
+            return self._numbers_of_sparse.setdefault(id(tensor), self._new_number())
+        known = self._alive.get(place)
+        if known is None or known[1].expired():
+            known = (self._new_number(), StorageWeakRef(tensor.untyped_storage()))
+            self._alive[place] = known
+        return known[0]
+
+    def _new_number(self) -> int:
+        number = len(self._versions)
+        self._versions[number] = 0
+        return number
+
+
+def _cdata(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def weight_storages(model: nn.Module) -> dict[int, StorageWeakRef]:
+    """Returns the memory of all tensors that modules keep: weights, buffers, attributes."""
+    kept = [*model.parameters(), *model.buffers()]
+    if not isinstance(model, (torch.jit.ScriptModule, ScriptSteps)):
+        for module in model.modules():
+            kept += tensors_in(list(vars(module).values()))
+    found = {}
+    for tensor in kept:
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            found[_cdata(tensor)] = StorageWeakRef(tensor.untyped_storage())
+    return found
+
+
+class Watcher(TorchDispatchMode):
+    """Records each operation as an OpCall."""
+
+    def __init__(self, call: Call, memory: Memory, layers: Layers, wait: Callable[[], None]):
+        super().__init__()
+        self._call, self.memory, self._layers, self._wait = call, memory, layers, wait
+        self._counts: dict[Any, int] = {}
+        self.read_began: tuple[PythonRead, float] | None = None
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Arguments = (), kwargs: Any = None
+    ) -> Any:
+        if self.read_began is not None:
+            read, began = self.read_began
+            read.us = (time.perf_counter_ns() - began) / 1000
+            self.read_began = None
+        kwargs = kwargs or {}
+        op = self._begin(func, args, kwargs)
+        self._wait()
+        began_ns = time.perf_counter_ns()
+        result = run_op(func, args, kwargs)
+        self._wait()
+        op.us = (time.perf_counter_ns() - began_ns) / 1000
+        self._end(op, func, args, kwargs, result)
+        return result
+
+    def _begin(self, func: Any, args: Arguments, kwargs: Mapping[str, Any]) -> OpCall:
+        lines, name = lines_here(), op_name(func)
+        key = (name, lines)
+        self._counts[key] = nth = self._counts.get(key, -1) + 1
+        read = tensors_in((args, dict(kwargs)))
+        op = OpCall(
+            index=len(self._call.ops), name=name, layer=self._layers.current, lines=lines, nth=nth,
+            inputs=tuple(map(self.memory.facts, read)), outputs=(),
+            arguments=tuple(self._spelled(a) for a in args),
+            keywords={k: self._spelled(v) for k, v in kwargs.items()},
+            is_view=bool(getattr(func, "is_view", False)) or name == "aten._unsafe_view",
+            is_random=torch.Tag.nondeterministic_seeded in func.tags,
+            writes=bool(func._schema.is_mutable),
+        )  # fmt: skip
+        self._call.ops.append(op)
+        return op
+
+    def _spelled(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self.memory.facts(value)
+        if isinstance(value, (list, tuple)):
+            return tuple(self._spelled(each) for each in value)
+        return value
+
+    def _end(
+        self, op: OpCall, func: Any, args: Arguments, kwargs: Mapping[str, Any], result: Any
+    ) -> None:
+        made = tensors_in(result)
+        content = (op.name, str(func), _numbers(op.arguments), _numbers(op.keywords))
+        if op.is_random or op.name.startswith(("aten.empty", "aten.new_empty")):
+            content = (op.name, op.index)  # type: ignore[assignment]
+        is_foreign = op.name == "aten.lift_fresh"
+        is_constant = all(t.is_constant for t in op.inputs) and not (op.is_random or is_foreign)
+        if op.writes:
+            for target in _targets(func, args, kwargs):
+                self.memory.written(target, (*content, "in place"), is_constant)
+        elif not op.is_view and not is_foreign:
+            for position, tensor in enumerate(made):
+                self.memory.written(tensor, (*content, position), is_constant)
+        op.outputs = tuple(map(self.memory.facts, made))
+
+
+def _numbers(value: Any) -> Any:
+    """Returns arguments as a text in which tensors are the numbers of their contents."""
+    if isinstance(value, TensorFacts):
+        return value.number
+    if isinstance(value, Mapping):
+        return tuple((name, _numbers(each)) for name, each in value.items())
+    if isinstance(value, tuple):
+        return tuple(map(_numbers, value))
+    return repr(value)
+
+
+def _targets(func: Any, args: Arguments, kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Returns the tensors that an operation writes, as its schema says."""
+    found: list[torch.Tensor] = []
+    for i, argument in enumerate(func._schema.arguments):
+        info = argument.alias_info
+        if info is not None and info.is_write:
+            value = args[i] if i < len(args) else kwargs.get(argument.name)
+            found += tensors_in(value)
+    return found
+
+
+class ReadWatcher(TorchFunctionMode):
+    """Records where Python code reads the values of a whole tensor."""
+
+    def __init__(self, call: Call, watcher: Watcher, layers: Layers) -> None:
+        super().__init__()
+        self._call, self._watcher, self._layers = call, watcher, layers
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Arguments = (), kwargs: Any = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in _READS and args and isinstance(args[0], torch.Tensor):
+            facts = self._watcher.memory.facts(args[0])
+            read = PythonRead(name, self._layers.current, lines_here(), facts)
+            self._call.reads.append(read)
+            began = time.perf_counter_ns()
+            result = func(*args, **(kwargs or {}))
+            self._watcher.read_began = (read, began)
+            return result
+        return func(*args, **(kwargs or {}))
+
+
+class Timer(TorchDispatchMode):
+    """Times each operation of a call; the operations must be those of an earlier call."""
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        super().__init__()
+        self._wait = wait
+        self.names: list[str] = []
+        self.us: list[float] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Arguments = (), kwargs: Any = None
+    ) -> Any:
+        self._wait()
+        began = time.perf_counter_ns()
+        result = run_op(func, args, kwargs or {})
+        self._wait()
+        self.us.append((time.perf_counter_ns() - began) / 1000)
+        self.names.append(op_name(func))
+        return result
+
+
+@contextlib.contextmanager
+def same_random() -> Iterator[None]:
+    """Runs its body with a fixed seed, and leaves the caller's random numbers as they were."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def observe(
+    model: nn.Module, args: Arguments, kwargs: Mapping[str, Any], wait: Callable[[], None]
+) -> Call:
+    """Runs the model once without gradients and returns all that it did.
+
+    Args:
+        model: in eval mode. It has run once before, so that nothing is made for the first time.
+        wait: waits until the device has finished.
+    """
+    call, memory = Call(), Memory(weight_storages(model))
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if not memory.facts(tensor).is_weight:
+            size = tensor.numel() * tensor.element_size()
+            call.saved.append(Saved(layers.current, lines_here(), size))
+        return tensor
+
+    with torch.no_grad(), same_random(), Layers(model) as layers:
+        watcher = Watcher(call, memory, layers, wait)
+        call.inputs = tuple(map(memory.facts, tensors_in((args, dict(kwargs)))))
+        hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+        with hooks, ReadWatcher(call, watcher, layers), watcher:
+            result = run_model(model, args, kwargs)
+        call.outputs = tuple(map(memory.facts, tensors_in(_plain(result))))
+    return call
+
+
+def _plain(result: Any) -> Any:
+    """Returns a result whose tensors are in lists and dicts, also if it is a dataclass."""
+    from torchalgo._base import trees
+
+    tensors: list[torch.Tensor] = []
+    try:
+        trees.flatten(result, "the result", tensors, [])
+    except Exception:
+        return result
+    return tensors
+
+
+def time_ops(
+    call: Call,
+    model: nn.Module,
+    args: Arguments,
+    kwargs: Mapping[str, Any],
+    wait: Callable[[], None],
+    passes: int,
+) -> bool:
+    """Replaces the time of each operation by the least of several passes.
+
+    Returns False, and changes nothing, if a pass ran other operations.
+    """
+    names = [op.name for op in call.ops]
+    least = [op.us for op in call.ops]
+    for _ in range(passes):
+        with torch.no_grad(), same_random(), Timer(wait) as timer:
+            run_model(model, args, kwargs)
+        if timer.names != names:
+            return False
+        least = list(map(min, least, timer.us))
+    for op, us in zip(call.ops, least, strict=True):
+        op.us = us
+    return True

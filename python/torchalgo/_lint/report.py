@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The findings of `torchalgo.lint`, as values, as text and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchalgo._ir.plan.text_table import text_table
+from torchalgo._lint.source import SourceLine
+
+WIDTH = 100
+MODEL = "(model)"  # the layer of a finding on the whole model
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault of a model, what it costs, and how to fix it.
+
+    Example:
+        for finding in torchalgo.lint(model, x):
+            print(finding.kind, finding.source, finding.fix)
+    """
+
+    kind: str  # a stable name, such as "hidden-copy"; docs/lint.md lists them
+    layer: str  # the module that runs it, such as "layer1.0.conv2"; "" is the model itself
+    source: str  # the line that runs it, such as "net.py:12"; "" if it is not known
+    bytes: int  # that the fault moves or keeps in each call, or keeps in the model
+    gain_us: float | None  # the time of a call that the fix gains; None if it is not clear
+    gain_share: float | None  # the same, as a part of the call's time
+    fix: str  # one sentence
+    layers: tuple[str, ...] = ()  # all layers with the same fault, if there are several
+    trial: Any = dataclasses.field(default=None, repr=False, compare=False)  # how it was tried
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the finding as JSON values."""
+        facts = {name: value for name, value in vars(self).items() if name != "trial"}
+        return {**facts, "layers": list(self.layers)}
+
+
+@dataclass(frozen=True)
+class LeftOp:
+    """An operation that torchalgo leaves to PyTorch, with its time in one call.
+
+    Example:
+        for op in torchalgo.lint(model, x).left_to_torch:
+            print(op.op, op.source, op.us)
+    """
+
+    layer: str
+    op: str  # such as "aten::softmax"
+    source: str
+    us: float
+    note: str  # why it is left
+
+
+@dataclass(frozen=True)
+class LintReport:
+    """The result of `torchalgo.lint`: a sequence of findings, the most expensive first.
+
+    `print(report)` shows a table, and `report.to_json()` returns the same for programs.
+
+    Example:
+        report = torchalgo.lint(model, x)
+        print(report, len(report))
+    """
+
+    findings: tuple[Finding, ...]
+    left_to_torch: tuple[LeftOp, ...]  # these are facts, not faults
+    call_us: float  # one call of the model
+    notes: tuple[str, ...] = ()  # what could not be seen
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def to_json(self) -> str:
+        """Returns the report as JSON text."""
+        record = {
+            "call_us": round(self.call_us, 1),
+            "findings": [finding.to_dict() for finding in self.findings],
+            "left_to_torch": [dict(vars(op)) for op in self.left_to_torch],
+            "notes": list(self.notes),
+        }
+        return json.dumps(record, indent=1)
+
+    def __str__(self) -> str:
+        lines = []
+        for number, finding in enumerate(self.findings, start=1):
+            lines += _lines_of(number, finding)
+        count = len(self.findings)
+        found = "no fault" if not count else "1 fault" if count == 1 else f"{count} faults"
+        lines.append(f"{found} found; one call takes {self.call_us / 1000:.2f} ms")
+        lines += _left_lines(self.left_to_torch, self.call_us)
+        for note in self.notes:
+            lines += textwrap.wrap(f"note: {note}", WIDTH, subsequent_indent="  ")
+        return "\n".join(lines)
+
+
+def _lines_of(number: int, finding: Finding) -> list[str]:
+    costs = [_bytes_text(finding.bytes)] if finding.bytes else []
+    if finding.gain_us is not None and finding.gain_share is not None and finding.gain_us > 0:
+        costs.append(
+            f"the fix gains {_time_text(finding.gain_us)} of a call ({finding.gain_share:.1%})"
+        )
+    more = len(finding.layers) - 1
+    layer = finding.layer or MODEL
+    where = f"{layer} and {more} more" if more > 0 else layer
+    head = "  ".join(part for part in (finding.kind, where, finding.source) if part)
+    lines = [f"{number}. {head}"]
+    if costs:
+        lines.append(f"   cost: {', '.join(costs)}")
+    lines += textwrap.wrap(
+        f"fix: {finding.fix}", WIDTH, initial_indent="   ", subsequent_indent="        "
+    )
+    return lines
+
+
+def _left_lines(left: Sequence[LeftOp], call_us: float) -> list[str]:
+    if not left:
+        return []
+    total = sum(op.us for op in left)
+    rows = [
+        (op.layer, op.op.removeprefix("aten::"), _time_text(op.us), op.source, op.note)
+        for op in left[:8]
+    ]
+    whole = f"left to PyTorch: {_time_text(total)} of {_time_text(call_us)}"
+    return [whole, *text_table(rows, right=(2,), indent="  ", columns=WIDTH, shrink=({4: 20},))]
+
+
+def _time_text(us: float) -> str:
+    return f"{us / 1000:.2f} ms" if us >= 1000 else f"{us:.0f} us"
+
+
+def _bytes_text(count: int) -> str:
+    for unit, size in (("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} bytes"
+
+
+def source_text(line: SourceLine | None) -> str:
+    """Returns "net.py:12", or "" if the line is not known."""
+    return "" if line is None else str(line)

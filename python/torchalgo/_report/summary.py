@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Says what a plan gains, what is proven about it, and other facts that a reader needs first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchalgo._C import Error
+from torchalgo._ir.plan import GuardVerdict, Plan, format_bytes, guard_line, runs_text
+from torchalgo._ir.plan.units import in_ms, lower_bound_of, value_of
+from torchalgo.verify.check_plan import check_plan
+
+NOT_CHECKED = (
+    "This report did not check the proof, because the plan has none with it. Save the plan with"
+    " plan.with_proof().save(path) in Python; then `torchalgo check-plan` checks it."
+)
+
+FAR_APART = 1.3  # the measured time, divided by the predicted one
+
+
+@dataclass(frozen=True)
+class Length:
+    """A bar of the picture of before and after, in percent of its width."""
+
+    label: str
+    text: str
+    percent: float
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The measured speed of what runs, and the picture of before and after if it was timed."""
+
+    headline: str
+    sentence: str
+    before: Length | None = None
+    after: Length | None = None
+    low: float = 0.0  # ends of the interval of `after`, in percent
+    high: float = 0.0
+    interval: str = ""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What is proven about a plan, as sentences, and the lines of an independent check."""
+
+    headline: str
+    sentences: tuple[str, ...]
+    checked: tuple[str, ...]
+    is_false: bool = False
+
+
+def speed_of(plan: Plan) -> Speed:
+    """Returns the guard's verdict. Without one, the speed is not known."""
+    guard = plan.guard
+    if guard is None:
+        return Speed(
+            "Not compared with PyTorch",
+            "There are no times of the whole model. torchalgo.optimize(model, inputs) takes them.",
+        )
+    if not guard.rounds:
+        reason = _sentence(guard.reason or guard.verdict)
+        return Speed("Not compared with PyTorch", f"{reason} {_sentence(runs_text(guard))}")
+    if guard.plan_uj is not None:
+        return Speed(_energy_headline(guard), _sentence(guard_line(guard).removeprefix("guard: ")))
+    return _timed(guard)
+
+
+def _timed(guard: GuardVerdict) -> Speed:
+    longest = max(guard.baseline_us, guard.plan_us, guard.baseline_us * guard.high)
+    unit = 100 / longest if longest else 0.0
+    interval = f"{1 / guard.high:.2f}x to {1 / guard.low:.2f}x"
+    name = "the best plan in one layout" if guard.runs == "single_layout" else "the plan"
+    return Speed(
+        headline=_headline(guard),
+        sentence=f"{_sentence(_outcome(guard))}{_when(guard)}",
+        before=Length(
+            f"before: PyTorch's {guard.baseline}",
+            in_ms(guard.baseline_us), unit * guard.baseline_us,
+        ),
+        after=Length(f"after: {name}", in_ms(guard.plan_us), unit * guard.plan_us),
+        low=unit * guard.baseline_us * guard.low,
+        high=unit * guard.baseline_us * guard.high,
+        interval=f"95 % interval of the speed-up: {interval}, {guard.rounds} paired rounds",
+    )  # fmt: skip
+
+
+def _headline(guard: GuardVerdict) -> str:
+    if guard.runs == "baseline":
+        return f"No gain: PyTorch's {guard.baseline} runs"
+    if guard.verdict != "faster":
+        return f"No clear difference from {guard.baseline}"
+    return f"{1 / guard.ratio:.2f}x as fast as PyTorch"
+
+
+def _energy_headline(guard: GuardVerdict) -> str:
+    if guard.verdict != "faster":
+        return f"No clear difference from {guard.baseline}"
+    return f"{1 - guard.ratio:.0%} less {guard.objective} than PyTorch"
+
+
+def _outcome(guard: GuardVerdict) -> str:
+    """Returns a text on what runs, and what it was compared with."""
+    times = f"{in_ms(guard.plan_us)} against {in_ms(guard.baseline_us)} per call"
+    ways = f"{guard.baseline} is the fastest of PyTorch's own ways"
+    return f"{times}. {ways}. {_sentence(runs_text(guard))}"
+
+
+def _when(guard: GuardVerdict) -> str:
+    """Returns a sentence on a verdict that is stored or disturbed; empty for any other."""
+    if guard.timed_on:
+        return f" Timed on {guard.timed_on}."
+    return f" Other programs ran {guard.waited:.0%} of the time." if guard.is_disturbed else ""
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+
+
+# ---- proof ---------------------------------------------------------------------------------------
+
+
+def proof_of(plan: Plan) -> Proof:
+    """Returns what is proven. A plan with its proof, or with its costs, is checked here."""
+    if not plan.nodes:
+        return Proof("Nothing to choose", ("The model has no operations that are planned.",), ())
+    sentences = [
+        "The plan's cost is a sum of measured times of single operations and layout changes."
+        " The proof is about this sum, not about the time of the whole model.",
+        *_beside_measured(plan),
+    ]
+    if any(node.cost_source == "model" for node in plan.nodes):
+        sentences.append("Some of these times were not measured but predicted.")
+    if plan.objective == "edp":
+        return Proof(_status(plan), tuple(sentences), ("No certificate exists for edp.",))
+    lines, is_false = _check(plan)
+    return Proof(_status(plan), tuple(sentences), lines, is_false)
+
+
+def _beside_measured(plan: Plan) -> list[str]:
+    """Returns a sentence on the predicted time and the measured one, if there is one."""
+    if plan.guard is None or not plan.guard.rounds or not plan.cost_us:
+        return []
+    ratio = plan.guard.plan_us / plan.cost_us
+    text = (
+        f"The sum is {in_ms(plan.cost_us)}, and the whole model took {in_ms(plan.guard.plan_us)}"
+        f" ({ratio:.2f}x)."
+    )
+    if ratio > FAR_APART:
+        text += " They are far apart: other programs may have run during one of the measurements."
+    return [text]
+
+
+def _status(plan: Plan) -> str:
+    gap = gap_of(plan)
+    if plan.status == "optimal":
+        return f"Proven optimal: no other choice has a lower sum of these costs (gap {gap:.2g} %)"
+    return f"Not proven optimal: at most {gap:.2f} % above the optimum of these costs"
+
+
+def gap_of(plan: Plan) -> float:
+    """Returns by how many percent the plan may be above the optimum of its costs."""
+    own, bound = value_of(plan), lower_bound_of(plan)
+    if plan.status == "optimal" or not own:
+        return 0.0
+    return 100 * (own / bound - 1) if bound else float("inf")
+
+
+def _check(plan: Plan) -> tuple[tuple[str, ...], bool]:
+    """Returns the lines of check_plan, and True if the check failed."""
+    try:
+        proven = plan if plan.proof is not None or plan.prove is None else plan.with_proof()
+    except Error as problem:
+        return (f"There is no certificate to check: {problem}",), False
+    if proven.proof is None:
+        return (NOT_CHECKED,), False
+    try:
+        return tuple(str(check_plan(proven)).splitlines()), False
+    except Error as problem:
+        return (f"The check of the proof FAILS: {problem}",), True
+
+
+# ---- other facts ---------------------------------------------------------------------------------
+
+
+def facts_lines(plan: Plan) -> list[tuple[str, str]]:
+    """Returns names and texts of the facts about a plan; "not known" where a file lacks them."""
+    lines = [("predicted", _predicted(plan)), ("tuning", plan.method or "not known")]
+    if plan.objective != "edp":
+        lines.append(("tied layers", f"{plan.ties}: the runner-up may be as good, within noise"))
+    lines.append(("packed weights", _bytes(plan.weight_bytes)))
+    lines.append(("model's own weights", _bytes(plan.plain_weight_bytes)))
+    lines.append(("largest workspace", _bytes(plan.workspace_bytes)))
+    lines += [(f"limit of {name}", f"at most {limit:g}") for name, limit in plan.limits.items()]
+    lines.append(("error of the outputs", _error(plan)))
+    return lines
+
+
+def _predicted(plan: Plan) -> str:
+    text = in_ms(plan.cost_us)
+    if plan.in_context is not None:
+        context = plan.in_context
+        text += (
+            f" as the sum of costs; {in_ms(context.corrected_us)} with corrections;"
+            f" {in_ms(context.measured_us)} measured when its operations were timed"
+        )
+    return text
+
+
+def _bytes(count: int | None) -> str:
+    return "not known" if count is None else format_bytes(count)
+
+
+def _error(plan: Plan) -> str:
+    if plan.rel_error is None:
+        return "not compared with the given model"
+    return f"relative L2 {plan.rel_error:.1e}, compared with the given model"

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs the calls of an optimized module as CUDA graphs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from torchalgo._base.fork_lock import fork_lock
+from torchalgo._C import Error
+from torchalgo._capture.shapes import shapes_text
+
+if TYPE_CHECKING:
+    from torchalgo._run.optimized import Optimized
+
+WARM_UPS = 3  # calls before a capture: cuDNN's plans are built in the first one
+
+
+class GraphDevice(Protocol):
+    """The operations of a GPU that capturing needs. A test has one without a GPU."""
+
+    def has(self, tensor: Tensor) -> bool:
+        """Returns True if the tensor is on such a device."""
+
+    def capture(self, run: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
+        """Captures what `run` enqueues. Returns its result, and a function that runs it again."""
+
+    def turn(self) -> contextlib.AbstractContextManager[None]:
+        """In this context, the work of earlier contexts is done, on whatever stream it was."""
+
+
+class CudaGraphs:
+    """GraphDevice of torch. All graphs share one pool of memory, which no other tensor uses."""
+
+    def __init__(self) -> None:
+        self._pool: Any = None
+        self._done: torch.cuda.Event | None = None
+
+    def has(self, tensor: Tensor) -> bool:
+        return tensor.is_cuda
+
+    def capture(self, run: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UPS):
+                run()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=aside):
+            result = run()
+        return result, graph.replay
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        if self._done is not None:
+            torch.cuda.current_stream().wait_event(self._done)
+        yield
+        self._done = torch.cuda.current_stream().record_event()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Graph:
+    inputs: list[Tensor]  # a replay reads these
+    result: Any  # and writes the tensors in this
+    replay: Callable[[], None]
+    results: Any  # of the optimized module at capture: `refresh` replaces them
+
+
+class CapturedCalls(nn.Module):
+    """An Optimized that runs each planned shape as one CUDA graph.
+
+    A graph is one launch for the host, where a plan is one for each operation. This pays where a
+    network takes less time on the GPU than the host needs for its launches, as with batches of 1.
+    `Optimized.captured` makes it.
+
+    The first call with a planned shape captures its graph. Calls with other shapes, with keyword
+    arguments, with arguments that are no CUDA tensors, or that need gradients run as without
+    graphs; `uncaptured_runs` counts them. Results are tensors of their own: later calls do not
+    change them. After `refresh()` of the optimized module, graphs are captured again.
+    """
+
+    def __init__(self, optimized: Optimized, device: GraphDevice | None = None) -> None:
+        super().__init__()
+        self.training = False
+        # It owns neither weights nor state, so it is no submodule.
+        object.__setattr__(self, "_optimized", optimized)
+        self._device: GraphDevice = CudaGraphs() if device is None else device
+        self._graphs: dict[Hashable, _Graph] = {}
+        self._lock = fork_lock()
+        self.captured_runs = 0
+        self.uncaptured_runs = 0
+
+    _optimized: Optimized
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Takes the arguments of the optimized module and returns its result.
+
+        Raises: torchalgo.Error as the optimized module does, and if a call cannot be captured.
+        """
+        key = None if kwargs else self._key(args)
+        if key is None:
+            self.uncaptured_runs += 1
+            return self._optimized(*args, **kwargs)
+        self._optimized._check_weights()
+        with self._lock, torch.no_grad(), self._device.turn():
+            graph = self._graphs.get(key)
+            if graph is None or graph.results is not self._optimized._results:
+                graph = self._graphs[key] = self._capture(args)
+            for own, given in zip(graph.inputs, args, strict=True):
+                own.copy_(given)
+            graph.replay()
+            self.captured_runs += 1
+            return tree_map_only(Tensor, Tensor.clone, graph.result)
+
+    def _key(self, args: Sequence[Any]) -> Hashable | None:
+        """Returns what a graph depends on; None if the call is not captured."""
+        if not args or not all(isinstance(x, Tensor) and self._device.has(x) for x in args):
+            return None
+        if torch.is_grad_enabled() and any(x.requires_grad for x in args):
+            return None
+        if torch.is_autocast_enabled(args[0].device.type):
+            return None
+        if shapes_text(tuple(tuple(x.shape) for x in args)) not in self._optimized.plans:
+            return None
+        return tuple((x.device, x.dtype, x.shape, x.stride()) for x in args)
+
+    def _capture(self, args: Sequence[Tensor]) -> _Graph:
+        inputs = [torch.empty_like(x).copy_(x) for x in args]
+        try:
+            result, replay = self._device.capture(lambda: self._optimized(*inputs))
+        except RuntimeError as problem:
+            if isinstance(problem, Error):
+                raise
+            raise Error(
+                f"TA1406 captured: this call cannot become a CUDA graph ({problem}). Call the"
+                " optimized module itself"
+            ) from problem
+        return _Graph(inputs, result, replay, self._optimized._results)
+
+    def extra_repr(self) -> str:
+        return f"graphs={len(self._graphs)}, {self._optimized.extra_repr()}"

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Calls as CUDA graphs, with a device that captures on the CPU. It has not run on a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchalgo
+from torchalgo._run.captured import CapturedCalls
+
+
+class FakeGraphs:
+    """Captures a call by running it once. A replay runs it again and writes the same tensors."""
+
+    def __init__(self) -> None:
+        self.captures = 0
+        self.turns = 0
+        self.failure: Exception | None = None
+
+    def has(self, tensor: Tensor) -> bool:
+        return tensor.dtype is torch.float32
+
+    def capture(self, run: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
+        if self.failure is not None:
+            raise self.failure
+        self.captures += 1
+        result = run()
+
+        def replay() -> None:
+            result.copy_(run())
+
+        return result, replay
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        self.turns += 1
+        yield
+
+
+def images(batch: int = 1, seed: int = 0) -> Tensor:
+    return torch.randn(batch, 3, 12, 12, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
+
+
+@pytest.fixture
+def both(model: nn.Module) -> tuple[FakeGraphs, CapturedCalls]:
+    settings = torchalgo.Settings(progress=False, run_untimed=True, cost_db=False)
+    fast = torchalgo.optimize(model, images(), budget_s=2.0, settings=settings)
+    device = FakeGraphs()
+    return device, CapturedCalls(fast, device)
+
+
+@torch.no_grad()
+def test_each_planned_shape_is_captured_once_and_results_are_the_callers_own(
+    model: nn.Module, both: tuple[FakeGraphs, CapturedCalls]
+) -> None:
+    device, captured = both
+    results = [captured(images(seed=seed)) for seed in range(3)]
+    for seed, result in enumerate(results):  # all are compared after the last call
+        torch.testing.assert_close(result, model(images(seed=seed)), rtol=1e-4, atol=1e-5)
+    assert device.captures == 1 and device.turns == 3
+    assert (captured.captured_runs, captured.uncaptured_runs) == (3, 0)
+
+
+@torch.no_grad()
+def test_other_strides_have_a_graph_of_their_own(
+    model: nn.Module, both: tuple[FakeGraphs, CapturedCalls]
+) -> None:
+    device, captured = both
+    captured(images())
+    last = images(seed=1).contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(captured(last), model(last), rtol=1e-4, atol=1e-5)
+    assert device.captures == 2
+
+
+@pytest.mark.filterwarnings("ignore:torchalgo. input input requires a gradient:UserWarning")
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda run: run(images(2)),  # has no plan
+        lambda run: run(input=images()),
+        lambda run: run(images().requires_grad_()),
+    ],
+)
+def test_other_calls_run_as_without_graphs(
+    model: nn.Module, both: tuple[FakeGraphs, CapturedCalls], call: Callable[..., Tensor]
+) -> None:
+    device, captured = both
+    torch.testing.assert_close(call(captured), call(model), rtol=1e-4, atol=1e-5)
+    assert device.captures == 0 and captured.uncaptured_runs == 1
+
+
+@torch.no_grad()
+def test_changed_weights_are_an_error_until_refresh_and_then_captured_again(
+    model: nn.Module, both: tuple[FakeGraphs, CapturedCalls]
+) -> None:
+    device, captured = both
+    captured(images())
+    for parameter in model.parameters():
+        parameter.mul_(0.5)
+    with pytest.raises(torchalgo.Error, match=r"TA1404 .*refresh"):
+        captured(images())
+    captured._optimized.refresh()
+    torch.testing.assert_close(captured(images()), model(images()), rtol=1e-4, atol=1e-5)
+    assert device.captures == 2
+
+
+@torch.no_grad()
+def test_a_call_that_cannot_be_captured_says_why(both: tuple[FakeGraphs, CapturedCalls]) -> None:
+    device, captured = both
+    device.failure = RuntimeError("operation not permitted when stream is capturing")
+    with pytest.raises(torchalgo.Error, match=r"TA1406 captured: .*not permitted.*itself"):
+        captured(images())
+    device.failure = None
+    captured(images())
+    assert captured.captured_runs == 1
+
+
+def test_on_a_cpu_nothing_is_captured(both: tuple[FakeGraphs, CapturedCalls]) -> None:
+    fast = both[1]._optimized
+    captured = fast.captured()
+    with torch.no_grad():
+        assert torch.equal(captured(images()), fast(images()))
+    assert (captured.captured_runs, captured.uncaptured_runs) == (0, 1)
+    assert "graphs=0" in repr(captured) and not list(captured.parameters())
