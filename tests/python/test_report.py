@@ -16,6 +16,7 @@ import torchalgo
 from support.command import run
 from support.nets import make_net
 from support.page import Element, cells, read_page
+from support.plan_samples import GraphText, Sample
 from support.plans import make_node, make_plan
 from torchalgo import _C
 from torchalgo._ir.plan import (
@@ -276,6 +277,36 @@ def test_tensors_go_from_their_producers_to_readers_behind_them(
             if reader.kind == "transform":
                 assert reader.src == tensor.layout
         assert flow.operations[tensor.producer].dst == tensor.layout
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_plans_of_random_graphs_keep_the_order_of_the_data(seed: int) -> None:
+    sample = Sample(str(GraphText(seed, 14)), seed)
+    nodes = [
+        make_node(
+            item["name"], problem=item["problem"], primitive=item["primitive"], src=item["src"],
+            dst=item["dst"], absorbed_by=item["absorbed_by"],
+        )
+        for item in sample.plan["nodes"]
+    ]  # fmt: skip
+    transforms = [
+        PlanTransform(
+            item["value"], item["producer"], item["problem"], item["primitive"], item["src"],
+            item["dst"], 1.0, 1,
+        )
+        for item in sample.plan["transforms"]
+    ]  # fmt: skip
+    flow = flow_of(make_plan(nodes=nodes, transforms=transforms), sample.text)
+    assert flow.tensors is not None
+    assert all(reader > t.producer for t in flow.tensors for reader in t.readers)
+    kinds = [op.kind for op in flow.operations]
+    assert kinds.count("transform") == len(transforms)
+    assert kinds.count("planned") == sum(bool(node.primitive) for node in nodes)
+    for tensor in flow.tensors:  # each planned call reads a tensor in its own layout
+        assert flow.operations[tensor.producer].dst == tensor.layout
+    for i, op in enumerate(flow.operations):
+        read = {tensor.layout for tensor in flow.tensors if i in tensor.readers}
+        assert op.kind not in ("planned", "transform") or op.src in read
 
 
 def test_readers_read_the_layout_that_they_need() -> None:

@@ -12,7 +12,8 @@ from torchalgo import _C
 from torchalgo._ir.plan import LeftAlone, Plan, PlanNode, PlanTransform, cost_of, regret_of
 
 Kind = Literal["planned", "transform", "left", "input", "output"]
-LAYOUT_OF_TORCH = "nchw"  # ops that are left to PyTorch read and write it
+LAYOUT_OF_TORCH = "nchw"  # ops that are left to PyTorch read and write it, except views
+VIEW_COLUMN = 5  # of a node's line in the text of a graph
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,18 @@ def flow_of(plan: Plan, graph_text: str | None) -> Flow:
     graph = None if graph_text is None else _C.parse_graph(graph_text)
     if graph is None or not _fits(plan, graph):
         return Flow(tuple(_listed(plan)), None)
-    return _Builder(plan, graph).build()
+    return _Builder(plan, graph, _views_of(graph_text)).build()
+
+
+def _views_of(graph_text: str | None) -> dict[str, tuple[str, str]]:
+    """Returns the layouts that each view of PyTorch reads and writes, by the name of its node.
+
+    Such a node has "nchw->nhwc" in the place of a problem.
+    """
+    rows = [line.split("\t") for line in (graph_text or "").splitlines()]
+    nodes = [row for row in rows if row[0] == "node" and len(row) > VIEW_COLUMN]
+    pairs = {row[1]: row[VIEW_COLUMN].partition("->") for row in nodes}
+    return {name: (src, dst) for name, (src, arrow, dst) in pairs.items() if arrow}
 
 
 def _fits(plan: Plan, graph: _C.Graph) -> bool:
@@ -128,12 +140,11 @@ class _Describer:
             in_net_us=self._in_net.get((transform.value, transform.problem)), sizes=sizes,
         )  # fmt: skip
 
-    def left(self, node: _C.Node, sizes: str) -> Operation:
+    def left(self, node: _C.Node, layouts: tuple[str, str], sizes: str) -> Operation:
         known = self._left.get(node.name, LeftAlone(node.name, node.note))
         note = known.note or f"torchalgo does not plan {node.kind}"
-        layout = LAYOUT_OF_TORCH
         return Operation(
-            "left", node.name, primitive=node.kind, src=layout, dst=layout,
+            "left", node.name, primitive=node.kind, src=layouts[0], dst=layouts[1],
             in_net_us=known.measured_us, note=note, line=known.source, sizes=sizes,
         )  # fmt: skip
 
@@ -151,8 +162,9 @@ class _Group:
 class _Builder:
     """Groups the nodes of a graph by calls, and orders the calls by the data flow."""
 
-    def __init__(self, plan: Plan, graph: _C.Graph) -> None:
+    def __init__(self, plan: Plan, graph: _C.Graph, views: Mapping[str, tuple[str, str]]) -> None:
         self._plan, self._graph, self._describe = plan, graph, _Describer(plan)
+        self._views = views
         self._nodes, self._values = graph.nodes, graph.values  # each access copies the lists
         self._ends = set(graph.outputs)
         self._node_of = {node.name: i for i, node in enumerate(self._nodes)}
@@ -166,6 +178,8 @@ class _Builder:
     def build(self) -> Flow:
         groups = [*self._inputs(), *self._calls(), *self._transforms(), *self._outputs()]
         ordered = _in_order(groups)
+        if len(ordered) < len(groups):  # a circle: the plan does not fit the graph
+            return Flow(tuple(_listed(self._plan)), None)
         return Flow(tuple(group.operation for group in ordered), tuple(_tensors(ordered)))
 
     def _anchors_that_read(self) -> dict[int, set[str]]:
@@ -186,9 +200,13 @@ class _Builder:
             layouts[value] = layout
         for node in self._nodes:
             planned = self._planned.get(self._anchor(node.name))
-            for value in node.outputs if planned is not None else ():
-                layouts[value] = planned.dst  # type: ignore[union-attr]
+            for value in node.outputs:
+                layouts[value] = self._left_layouts(node)[1] if planned is None else planned.dst
         return layouts
+
+    def _left_layouts(self, node: _C.Node) -> tuple[str, str]:
+        """Returns the layouts that a node which is left to PyTorch reads and writes."""
+        return self._views.get(node.name, (LAYOUT_OF_TORCH, LAYOUT_OF_TORCH))
 
     def _read_as(self, value: int, wanted: Sequence[str]) -> tuple[int, str]:
         """Returns the layout in which a call reads a value: the first wanted one that exists."""
@@ -241,7 +259,7 @@ class _Builder:
         writes = writes or sorted(inside)[-1:]
         planned, sizes = self._planned.get(anchor), self._sizes(writes)
         if planned is None:
-            operation = self._describe.left(nodes[0], sizes)
+            operation = self._describe.left(nodes[0], self._left_layouts(nodes[0]), sizes)
         else:
             operation = self._describe.node(planned, sizes)
         first = (operation.src, operation.dst)
