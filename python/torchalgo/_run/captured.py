@@ -82,6 +82,9 @@ class CapturedCalls(nn.Module):
     network takes less time on the GPU than the host needs for its launches, as with batches of 1.
     `Optimized.captured` makes it.
 
+        graphed = fast.captured()
+        y = graphed(x)
+
     The first call with a planned shape captures its graph. Calls with other shapes, with keyword
     arguments, with arguments that are no CUDA tensors, or that need gradients run as without
     graphs; `uncaptured_runs` counts them. Results are tensors of their own: later calls do not
