@@ -222,7 +222,7 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
 
 def _check_problems(scripted: torch.jit.ScriptModule, plan: Plan, name: str) -> None:
     """Raises torchalgo.Error if a module computes a problem that its plan does not have."""
-    known = {part.problem for part in (*plan.nodes, *plan.transforms)}
+    known = {node.problem for node in plan.nodes} | {t.problem for t in plan.transforms}
     for layer, problem in held_problems(scripted):
         if problem not in known:
             raise Error(
