@@ -111,6 +111,58 @@ def test_operations_left_to_pytorch_are_facts_with_time_and_line() -> None:
     assert "left to PyTorch" in str(report)
 
 
+class LastStep(nn.Module):
+    """nn.LSTM computes its last states as well, and this model does not read them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(32, 64, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.cells(x)[0][:, -1]
+
+
+def test_results_that_pytorch_computes_together_with_used_ones_are_no_fault() -> None:
+    assert not torchalgo.lint(LastStep().eval(), torch.rand(64, 20, 32)).findings
+
+
+class Anchors(nn.Module):
+    """A grid that depends on the size of the input only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.arange(x.size(2), dtype=torch.float32).sqrt() * 2
+        return x + rows[:, None] * torch.arange(x.size(3))
+
+
+def test_what_depends_on_sizes_only_is_not_called_a_constant() -> None:
+    assert not torchalgo.lint(Anchors(), torch.rand(1, 2, 256, 256)).findings
+
+
+def test_all_copied_layers_are_one_finding() -> None:
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
+    (finding,) = torchalgo.lint(model, torch.rand(2, 50, 64))
+    weights = [p for p in model.layers[0].parameters() if p.numel() * 4 >= 1 << 14]
+    assert finding.kind == "duplicate-weights"
+    assert finding.bytes == 2 * 4 * sum(p.numel() for p in weights)
+
+
+class SparseProduct(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        where, ones = torch.tensor([[0, 1], [1, 0]]), torch.ones(2)
+        sparse = torch.sparse_coo_tensor(where, ones, (64, 64), check_invariants=True)
+        self.register_buffer("a", sparse)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sparse.mm(self.a, x)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_a_tensor_without_strides_is_no_obstacle() -> None:
+    assert not torchalgo.lint(SparseProduct(), torch.rand(64, 256)).findings
+
+
 # ---- faults that depend on the caller or the machine ---------------------------------------------
 
 
