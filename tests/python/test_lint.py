@@ -253,8 +253,17 @@ def test_a_scripted_file_is_linted_with_the_lines_of_its_own_code(tmp_path: Path
     assert finding.kind == "hidden-copy" and "test_lint.py:" in finding.source
 
 
-class OfItsOwn(nn.Module):
-    """A part of a model that TorchScript runs, and that cannot be run node by node."""
+def test_train_mode_of_a_script_is_found_and_kept() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Dropout(0.3))
+    script = torch.jit.script(model.train())
+    mean = model[1].running_mean.clone()
+    (finding,) = torchalgo.lint(script, torch.rand(2, 3, 64, 64))
+    assert finding.kind == "train-mode"
+    assert script.training and torch.equal(script[1].running_mean, mean)
+
+
+class Appends(nn.Module):
+    """TorchScript runs it, but it cannot be run node by node."""
 
     def forward(self, x: Tensor) -> Tensor:
         parts: list[Tensor] = []
@@ -263,7 +272,7 @@ class OfItsOwn(nn.Module):
 
 
 def test_a_script_that_cannot_be_run_by_steps_is_linted_without_lines() -> None:
-    report = torchalgo.lint(torch.jit.script(OfItsOwn().eval()), torch.rand(1, 8, 64, 64))
+    report = torchalgo.lint(torch.jit.script(Appends().eval()), torch.rand(1, 8, 64, 64))
     assert "layers and lines of its operations are not known" in report.notes[0]
 
 
