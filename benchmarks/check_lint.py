@@ -84,12 +84,14 @@ def vanished(finding: torchalgo.Finding, model: nn.Module) -> int:
     """Returns the bytes that vanish with the fix of a finding, and did not while it was found."""
     trial = finding.trial
     if finding.kind == "duplicate-weights":
-        first, *others = [dict(model.named_modules())[layer] for layer in finding.layers]
+        parts = [dict(model.named_modules())[layer] for layer in finding.layers]
         before = sum(p.numel() * p.element_size() for p in model.parameters())
-        for other in others:
-            for name, weight in first.named_parameters(recurse=False):
-                if torch.equal(getattr(other, name), weight):
-                    setattr(other, name, weight)
+        kept: list[nn.Parameter] = []
+        for part in parts:
+            for name, weight in list(part.named_parameters(recurse=False)):
+                equal = [w for w in kept if w.shape == weight.shape and torch.equal(w, weight)]
+                setattr(part, name, (*equal, weight)[0])
+                kept.append(weight)
         return before - sum(p.numel() * p.element_size() for p in model.parameters())
     if trial is None or trial.fixed is None or finding.kind == "channels-miss-block":
         return 0

@@ -111,6 +111,58 @@ def test_operations_left_to_pytorch_are_facts_with_time_and_line() -> None:
     assert "left to PyTorch" in str(report)
 
 
+class LastStep(nn.Module):
+    """nn.LSTM computes its last states as well, and this model does not read them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(32, 64, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.cells(x)[0][:, -1]
+
+
+def test_results_that_pytorch_computes_together_with_used_ones_are_no_fault() -> None:
+    assert not torchalgo.lint(LastStep().eval(), torch.rand(64, 20, 32)).findings
+
+
+class Anchors(nn.Module):
+    """A grid that depends on the size of the input only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.arange(x.size(2), dtype=torch.float32).sqrt() * 2
+        return x + rows[:, None] * torch.arange(x.size(3))
+
+
+def test_what_depends_on_sizes_only_is_not_called_a_constant() -> None:
+    assert not torchalgo.lint(Anchors(), torch.rand(1, 2, 256, 256)).findings
+
+
+def test_all_copied_layers_are_one_finding() -> None:
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
+    (finding,) = torchalgo.lint(model, torch.rand(2, 50, 64))
+    weights = [p for p in model.layers[0].parameters() if p.numel() * 4 >= 1 << 14]
+    assert finding.kind == "duplicate-weights"
+    assert finding.bytes == 2 * 4 * sum(p.numel() for p in weights)
+
+
+class SparseProduct(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        where, ones = torch.tensor([[0, 1], [1, 0]]), torch.ones(2)
+        sparse = torch.sparse_coo_tensor(where, ones, (64, 64), check_invariants=True)
+        self.register_buffer("a", sparse)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sparse.mm(self.a, x)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_a_tensor_without_strides_is_no_obstacle() -> None:
+    assert not torchalgo.lint(SparseProduct(), torch.rand(64, 256)).findings
+
+
 # ---- faults that depend on the caller or the machine ---------------------------------------------
 
 
@@ -201,8 +253,17 @@ def test_a_scripted_file_is_linted_with_the_lines_of_its_own_code(tmp_path: Path
     assert finding.kind == "hidden-copy" and "test_lint.py:" in finding.source
 
 
-class OfItsOwn(nn.Module):
-    """A part of a model that TorchScript runs, and that cannot be run node by node."""
+def test_train_mode_of_a_script_is_found_and_kept() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Dropout(0.3))
+    script = torch.jit.script(model.train())
+    mean = model[1].running_mean.clone()
+    (finding,) = torchalgo.lint(script, torch.rand(2, 3, 64, 64))
+    assert finding.kind == "train-mode"
+    assert script.training and torch.equal(script[1].running_mean, mean)
+
+
+class Appends(nn.Module):
+    """TorchScript runs it, but it cannot be run node by node."""
 
     def forward(self, x: Tensor) -> Tensor:
         parts: list[Tensor] = []
@@ -211,7 +272,7 @@ class OfItsOwn(nn.Module):
 
 
 def test_a_script_that_cannot_be_run_by_steps_is_linted_without_lines() -> None:
-    report = torchalgo.lint(torch.jit.script(OfItsOwn().eval()), torch.rand(1, 8, 64, 64))
+    report = torchalgo.lint(torch.jit.script(Appends().eval()), torch.rand(1, 8, 64, 64))
     assert "layers and lines of its operations are not known" in report.notes[0]
 
 

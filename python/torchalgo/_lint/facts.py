@@ -28,6 +28,8 @@ STRICT = (
     "aten.upsample_bilinear2d", "aten._adaptive_avg_pool2d",
     "aten._scaled_dot_product_flash_attention_for_cpu",
 )  # fmt: skip
+# What a tensor depends on: the weights, only numbers of Python code, or the input of the call.
+WEIGHTS, NUMBERS, INPUT = "weights", "numbers", "input"
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,13 @@ class TensorFacts:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: torch.dtype
-    is_constant: bool  # it depends on the weights only
+    origin: str  # WEIGHTS, NUMBERS or INPUT
     is_weight: bool = False  # a parameter, a buffer, or another tensor that a module keeps
+
+    @property
+    def is_constant(self) -> bool:
+        """Returns True if it depends on the weights only, and perhaps on sizes of the input."""
+        return self.origin == WEIGHTS
 
     @property
     def bytes(self) -> int:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from torchalgo import _C
+from torchalgo._base.error_code import without_code
 from torchalgo._capture.freeze import device_of, first_lines, tensors_in
 from torchalgo._lint.facts import Call, OpCall
 from torchalgo._lint.report import LeftOp, source_text
@@ -31,7 +32,7 @@ def graph_of(model: nn.Module, args: tuple[Any, ...]) -> tuple[_C.Imported | Non
         capture = best_capture(model, args)
         return import_model(native_device(device_of(model, args)), capture.frozen, args), ""
     except Exception as problem:
-        return None, first_lines(problem)
+        return None, without_code(first_lines(problem))
 
 
 def find_left(call: Call, imported: _C.Imported) -> tuple[LeftOp, ...]:

@@ -58,8 +58,6 @@ def find_train_mode(lab: Lab, trained: Sequence[str]) -> Iterator[Finding]:
         return
     tops = [name for name in trained if not _is_below(name, trained)]
     tops = [top for top in tops if any(name == top or _inside(name, top) for name in active)]
-    if tops == [""] and (only := _only_active(active, trained)):
-        tops = only
     size = sum(op.bytes for name in active for op in lab.call.below(name))
     before, after = _time_modes(lab, [modules[name] for name in trained])
     gain_us = cost_of_samples(before)[0] - cost_of_samples(after)[0]
@@ -76,16 +74,13 @@ def find_train_mode(lab: Lab, trained: Sequence[str]) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _only_active(active: Sequence[str], trained: Sequence[str]) -> list[str]:
-    """Returns nothing if the whole model is in train mode, which one call of eval() ends."""
-    return [] if "" in trained else list(active)
-
-
 def _is_active(module: nn.Module) -> bool:
     """Returns True if the module computes something else in train mode."""
-    is_dropout = isinstance(module, _DROPOUTS) and module.p > 0
+    kind = getattr(module, "original_name", "")  # of a TorchScript module
+    is_dropout = isinstance(module, _DROPOUTS) or kind in ("Dropout", "Dropout2d", "Dropout3d")
+    is_norm = isinstance(module, _NORMS) or "BatchNorm" in kind
     is_attention = isinstance(module, nn.MultiheadAttention) and module.dropout > 0
-    return is_dropout or is_attention or isinstance(module, _NORMS)
+    return is_norm or is_attention or (is_dropout and getattr(module, "p", 0.0) > 0)
 
 
 def _inside(name: str, top: str) -> bool:

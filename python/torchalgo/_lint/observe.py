@@ -21,7 +21,17 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchalgo._capture.freeze import tensors_in
-from torchalgo._lint.facts import CONVOLUTION, Call, OpCall, PythonRead, Saved, TensorFacts
+from torchalgo._lint.facts import (
+    CONVOLUTION,
+    INPUT,
+    NUMBERS,
+    WEIGHTS,
+    Call,
+    OpCall,
+    PythonRead,
+    Saved,
+    TensorFacts,
+)
 from torchalgo._lint.script_steps import ScriptSteps
 from torchalgo._lint.source import Lines, user_lines
 
@@ -95,7 +105,7 @@ class Memory:
         self._numbers_of_sparse: dict[int, int] = {}
         self._versions: dict[int, int] = {}
         self._contents: dict[tuple[int, int], int] = {}
-        self._constant: dict[tuple[int, int], bool] = {}
+        self._origins: dict[tuple[int, int], str] = {}
         self._numbers: dict[Any, int] = {}
 
     def number_of(self, key: Any) -> int:
@@ -107,23 +117,24 @@ class Memory:
         version = self._versions[storage]
         key = (storage, version)
         content = self._contents.setdefault(key, self.number_of(("memory", storage, version)))
-        is_weight = _cdata(tensor) in self._weights
+        is_weight = tensor.layout == torch.strided and _cdata(tensor) in self._weights
+        origin = self._origins.setdefault(key, WEIGHTS if is_weight else INPUT)
         strides = tuple(tensor.stride()) if tensor.layout == torch.strided else ()
         shape = tuple(tensor.shape) if strides or not tensor.dim() else ()
         form = (content, tensor.storage_offset() if strides else 0, shape, strides, tensor.dtype)
         return TensorFacts(
             storage, version, self.number_of(form), shape, strides, tensor.dtype,
-            self._constant.setdefault(key, is_weight), is_weight,
+            origin, is_weight,
         )  # fmt: skip
 
-    def written(self, tensor: torch.Tensor, content: Any, is_constant: bool) -> None:
+    def written(self, tensor: torch.Tensor, content: Any, origin: str) -> None:
         """Records that an operation has written the memory of a tensor."""
         storage = self._storage(tensor)
         if (storage, self._versions[storage]) in self._contents:
             self._versions[storage] += 1
         key = (storage, self._versions[storage])
         self._contents[key] = self.number_of(("made", content))
-        self._constant[key] = is_constant
+        self._origins[key] = origin
 
     def _storage(self, tensor: torch.Tensor) -> int:
         try:
@@ -217,13 +228,16 @@ class Watcher(TorchDispatchMode):
         if op.is_random or op.name.startswith(("aten.empty", "aten.new_empty")):
             content = (op.name, op.index)  # type: ignore[assignment]
         is_foreign = op.name == "aten.lift_fresh"
-        is_constant = all(t.is_constant for t in op.inputs) and not (op.is_random or is_foreign)
+        origins = {t.origin for t in op.inputs} or {NUMBERS}
+        if op.is_random or is_foreign:
+            origins = {INPUT}
+        origin = next(each for each in (INPUT, WEIGHTS, NUMBERS) if each in origins)
         if op.writes:
             for target in _targets(func, args, kwargs):
-                self.memory.written(target, (*content, "in place"), is_constant)
+                self.memory.written(target, (*content, "in place"), origin)
         elif not op.is_view and not is_foreign:
             for position, tensor in enumerate(made):
-                self.memory.written(tensor, (*content, position), is_constant)
+                self.memory.written(tensor, (*content, position), origin)
         op.outputs = tuple(map(self.memory.facts, made))
 
 

@@ -26,12 +26,13 @@ FIXES = {
     "computed-twice": "Keep the first result and use it again: the second computation has the same"
     " inputs.",
     "constant-recomputed": "Compute this once, in __init__ or after loading, and keep it as a"
-    " buffer: it depends on the weights only.",
+    " buffer: it depends on the weights, and on the input's size at most.",
     "unused-result": "Do not compute this in eval mode: nothing reads the result.",
     "value-read": "Remove the Python branch on a tensor's value, or use torch.where: the branch"
     " needs work whose result is not part of the output.",
     "read-by-python": "Compute this with PyTorch: {function} hands the data to Python.",
-    "duplicate-weights": "Use one parameter for all of them: {names} hold equal values.",
+    "duplicate-weights": "Use one parameter for equal ones, such as {names}, unless the layers were"
+    " copied to be trained apart.",
 }
 
 
@@ -53,6 +54,8 @@ def find_repeats(lab: Lab) -> Iterator[Finding]:
         for group in _by_result(call, ops) if is_constant else _by_part(call, ops):
             if total_bytes(group) < LEAST_BYTES and _share(lab, group) < LEAST_SHARE:
                 continue
+            if kind == "unused-result" and _is_part(call, group, unused):
+                continue
             trial = lab.try_fix(cached(group))
             if trial is not None and _is_worth(trial, group, kind):
                 done |= {op.index for op in group}
@@ -64,6 +67,19 @@ def _is_worth(trial: Trial, group: Sequence[OpCall], kind: str) -> bool:
     """Returns True if the results that are no longer made are large, or the time is."""
     needs_time = kind == "value-read"
     return trial.is_faster if needs_time else is_worth_removing(trial, total_bytes(group))
+
+
+def _is_part(call: Call, group: Sequence[OpCall], unused: set[int]) -> bool:
+    """Returns True if one call of PyTorch computes the group with results that are used.
+
+    For example, nn.LSTM also returns its last states. Nobody can leave these out.
+    """
+    lines = {op.lines for op in group}
+    around = call.ops[max(0, group[0].index - 8) : group[-1].index + 8]
+    return any(
+        op.lines in lines and not op.is_view and op.index not in unused and _computes(op)
+        for op in around
+    )
 
 
 def _is_lasting(call: Call, op: OpCall) -> bool:
@@ -224,7 +240,7 @@ def find_python_reads(lab: Lab) -> Iterator[Finding]:
 
 
 def find_duplicates(lab: Lab) -> Iterator[Finding]:
-    """Yields parameters that hold equal values in memory of their own."""
+    """Yields one finding on all parameters that hold equal values in memory of their own."""
     groups: dict[Any, list[tuple[str, torch.Tensor]]] = {}
     for name, weight in lab.model.named_parameters():
         size = weight.numel() * weight.element_size()
@@ -232,16 +248,20 @@ def find_duplicates(lab: Lab) -> Iterator[Finding]:
             data = weight.detach()
             key = (weight.shape, weight.dtype, float(data.double().sum()), float(data.min()))
             groups.setdefault(key, []).append((name, data))
+    found: list[tuple[str, ...]] = []  # names of equal weights
+    size = 0
     for group in groups.values():
         (name, data), others = group[0], group[1:]
         same = [other for other, tensor in others if torch.equal(tensor, data)]
         if not same or bool((data == data.flatten()[0]).all()):
             continue
-        size = len(same) * data.numel() * data.element_size()
-        layers = tuple(each.rpartition(".")[0] for each in (name, *same))
-        names = ", ".join((name, *same)[:3])
-        line = next((op.line for op in lab.call.below(layers[1]) if op.line), None)
+        size += len(same) * data.numel() * data.element_size()
+        found.append((name, *same))
+    if found:
+        second = found[0][1].rpartition(".")[0]
+        layers = dict.fromkeys(each.rpartition(".")[0] for names in found for each in names)
+        line = next((op.line for op in lab.call.below(second) if op.line), None)
+        fix = FIXES["duplicate-weights"].format(names=", ".join(found[0][:3]))
         yield Finding(
-            "duplicate-weights", layers[1], source_text(line), size, None, None,
-            FIXES["duplicate-weights"].format(names=names), layers,
-        )  # fmt: skip
+            "duplicate-weights", second, source_text(line), size, None, None, fix, tuple(layers)
+        )
