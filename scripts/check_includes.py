@@ -29,7 +29,8 @@ BENCHMARKS = ROOT / "benchmarks"
 FLOW = (
     "_version", "_build_info", "_base", "energy", "_ir", "_capture", "_onnx", "_db", "_predict",
     "verify", "_measure", "_plan", "_refine", "_run", "_train", "backends", "functional", "nn",
-    "pbqp", "_api", "_lint", "_dynamo", "dynamo", "_distributed", "tune", "_cli", "__init__", "__main__",
+    "pbqp", "_api", "_lint", "_dynamo", "dynamo", "_distributed", "tune", "_cli", "__init__",
+    "__main__",
 )  # fmt: skip
 
 
