@@ -16,6 +16,7 @@ prints the share of true alarms. The exit status is 1 if it is below nine tenths
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import warnings
 from typing import Any
@@ -132,7 +133,7 @@ def run_one(name: str, threads: int) -> dict[str, Any]:
         "call_us": round(report.call_us, 1),
         "alarms": alarms,
         "true": sum(alarm["is_true"] for alarm in alarms),
-        "notes": list(report.notes),
+        "notes": [re.sub(r"/\S*/site-packages/", "", note) for note in report.notes],
     }
 
 
