@@ -31,6 +31,7 @@ Names = dict[str, Any]
 def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    torchalgo.reset_fallbacks()  # those of other tests
 
 
 def names_of_model() -> Names:
