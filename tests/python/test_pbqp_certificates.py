@@ -350,3 +350,19 @@ def test_a_lack_of_memory_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_certificate.State, "eliminate", fail)
     with pytest.raises(check_certificate.ProofError, match="MemoryError"):
         check_certificate.check(text, true)
+
+
+def test_a_table_of_zeros_stays_until_a_move_as_in_the_solver() -> None:
+    """Else the two remove values at different times, and a later step names a value that is gone.
+
+    DenseNet-121's training graph had such a proof, which the checker refused.
+    """
+    work = check_certificate.Work(10_000)
+    both: check_certificate.Names = {node: [0, 1] for node in range(3)}
+    state = check_certificate.State(both, {}, work)
+    state.add((0, 2), [0, 0, 0, 0])
+    state.add((1, 2), [0, 0, 0, 0])
+    state.eliminate(2)
+    assert state.scopes(0) == state.scopes(1) == [(0, 1)]
+    state.move(0, 1, 0, 0, 0, 0)
+    assert (0, 1) not in state.tables

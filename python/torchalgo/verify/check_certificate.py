@@ -119,8 +119,6 @@ class State:
         self.tables[scope] = offsets, cells
         if len(order) == 1:
             self.names[order[0]] = [x for x, i in offsets[order[0]].items() if cells[i] < INF]
-        elif order and not any(cells):
-            del self.tables[scope]
 
     def eliminate(self, *nodes: int) -> None:
         """Replaces the sum of a node's tables by its minimum over the node's values."""
@@ -149,6 +147,9 @@ class State:
         rows, cols = list(costs[: len(self.names[u])]), list(costs[len(self.names[u]) :])
         self.work.spend(len(rows) * len(cols))
         self.add((u, v), [-a - b for a in rows for b in cols])
+        # Only here, as in the solver: later steps name values by what both have left.
+        if not any(self.tables[scope := tuple(sorted((u, v)))][1]):
+            del self.tables[scope]
         self.add((u,), rows)
         self.add((v,), cols)
 
