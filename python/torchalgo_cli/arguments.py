@@ -21,7 +21,7 @@ EXIT_CODES = """exit codes:
   2    wrong arguments
   130  Ctrl-C; optimize still writes a plan if it had measured any cost"""
 
-# As linters have them, so that a script can tell a finding from an error.
+# The exit codes of other linters: a script can tell a finding (1) from an error (2).
 LINT_EXIT_CODES = """exit codes:
   0    nothing found
   1    something found

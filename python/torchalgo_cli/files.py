@@ -26,8 +26,8 @@ def check_files(args: argparse.Namespace) -> None:
     for name in ("model", "original"):
         if (reference := getattr(args, name, None)) is not None:
             check_model_reference(reference)
-    if isinstance(source := getattr(args, "source", None), str):  # `db merge` has a list of paths
-        _check_source(source)
+    if (reference := getattr(args, "plan_or_model", None)) is not None:
+        _check_plan_or_model(reference)
     target = getattr(args, "target", "")  # a problem, or a model
     is_file = Path(target).suffix in _MODEL_SUFFIXES or Path(target).exists()
     if target and (is_file or ":" in target):
@@ -66,7 +66,7 @@ def check_model_reference(reference: str) -> None:
         _check_readable(path, "; expected model.pt, model.onnx or package.module:factory")
 
 
-def _check_source(reference: str) -> None:
+def _check_plan_or_model(reference: str) -> None:
     """Raises FileError unless `reference` is a file of torchalgo or of a model, or a factory."""
     if Path(reference).exists() or ":" not in reference:
         _check_readable(

@@ -244,7 +244,8 @@ def _add_explain(commands: Any) -> None:
         "resnet18.pt -o report.html",
     )  # fmt: skip
     command.add_argument(
-        "source",
+        "plan_or_model",
+        metavar="source",
         help="a .plan.json file or a .pt file of torchalgo; or, with --input or --shapes, a model:"
         " a TorchScript or an ONNX file, or package.module:factory",
     )

@@ -35,7 +35,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def names_of_model() -> Names:
-    """What pages call `model` and `x`."""
+    """Returns the objects that the code of pages names `model` and `x`, and the imports."""
     x = torch.rand(1, 3, 40, 40, generator=torch.Generator().manual_seed(0))
     return {"model": net_factory(), "x": x, "torch": torch, "torchalgo": torchalgo}
 

@@ -65,7 +65,7 @@ def test_a_finding_names_its_bytes_its_fix_and_its_place() -> None:
 
 
 class Blocks(nn.Module):
-    """The same fault in each block."""
+    """A network whose blocks all have the same fault."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -353,9 +353,11 @@ def test_a_lack_of_memory_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_table_of_zeros_stays_until_a_move_as_in_the_solver() -> None:
-    """Else the two remove values at different times, and a later step names a value that is gone.
+    """The checker must remove a table when the solver does.
 
-    DenseNet-121's training graph had such a proof, which the checker refused.
+    If it removes one earlier, it may also remove a value earlier. A later step of the proof then
+    names a value that the checker no longer has. DenseNet-121's training graph had such a proof,
+    which the checker refused.
     """
     work = check_certificate.Work(10_000)
     both: check_certificate.Names = {node: [0, 1] for node in range(3)}

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.input and not args.shapes:
         subjects = _of_file(args)
         if args.report is not None:
-            write_report(subjects, args.report, _title(args.source))
+            write_report(subjects, args.report, _title(args.plan_or_model))
         _print(args, [subject.plan for subject in subjects])
         return 0
     optimized = _optimized(args)
@@ -74,10 +74,10 @@ def _of_file(args: argparse.Namespace) -> list[Subject]:
 
     Raises: torchalgo.Error if the source is a model, which needs its input.
     """
-    path = Path(args.source)
+    path = Path(args.plan_or_model)
     if not path.exists() or path.suffix.lower() == ".onnx":
         raise Error(
-            f"TA7201 explain: {args.source} is a model and needs its input, such as --input"
+            f"TA7201 explain: {args.plan_or_model} is a model and needs its input, such as --input"
             " 1x3x224x224"
         )
     if args.memory is not None:
@@ -89,13 +89,13 @@ def _of_file(args: argparse.Namespace) -> list[Subject]:
 
 
 def _optimized(args: argparse.Namespace) -> Optimized:
-    if args.source.endswith(".json"):
+    if args.plan_or_model.endswith(".json"):
         raise Error(
-            f"TA7201 explain: {args.source} is a plan file, and --input and --shapes are for a"
-            " model: leave them out"
+            f"TA7201 explain: {args.plan_or_model} is a plan file, and --input and --shapes are for"
+            " a model: leave them out"
         )
-    with told(f"loading {args.source}", args.quiet or args.json, at_once=False):
-        model = on_device(args, load_model(args.source))
+    with told(f"loading {args.plan_or_model}", args.quiet or args.json, at_once=False):
+        model = on_device(args, load_model(args.plan_or_model))
     return optimize(
         model,
         None if args.shapes else random_inputs(model, args.input),

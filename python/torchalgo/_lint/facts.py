@@ -28,7 +28,7 @@ STRICT = (
     "aten.upsample_bilinear2d", "aten._adaptive_avg_pool2d",
     "aten._scaled_dot_product_flash_attention_for_cpu",
 )  # fmt: skip
-# What a tensor depends on: the weights, only numbers of Python code, or the input of the call.
+# A tensor depends on the weights, on numbers of Python code only, or on the input of the call.
 WEIGHTS, NUMBERS, INPUT = "weights", "numbers", "input"
 
 

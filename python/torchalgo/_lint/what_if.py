@@ -126,24 +126,36 @@ class Cached:
         return self._results[0]
 
 
-class _Learn(TorchDispatchMode):
+class _Counting(TorchDispatchMode):
+    """Counts the operations of a call, and rewrites their arguments."""
+
+    def __init__(self, rewrite: Rewrite | None) -> None:
+        super().__init__()
+        self._rewrite, self._count = rewrite, 0
+
+    def _begin(self, func: Any, args: Arguments, kwargs: Any) -> tuple[int, Arguments, Any]:
+        """Returns the position of an operation in the call, and its arguments."""
+        kwargs = kwargs or {}
+        if self._rewrite is not None:
+            args, kwargs = self._rewrite(func, args, kwargs)
+        self._count += 1
+        return self._count - 1, args, kwargs
+
+
+class _Learn(_Counting):
     """Runs the actions, and notes at which positions of the call they ran."""
 
     def __init__(self, wanted: Mapping[Any, Action], rewrite: Rewrite | None) -> None:
-        super().__init__()
-        self._wanted, self._rewrite = wanted, rewrite
+        super().__init__(rewrite)
+        self._wanted = wanted
         self._names = {name for name, _, _ in wanted}
         self._counts: dict[Any, int] = {}
         self.positions: dict[int, Action] = {}
-        self._at = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Arguments = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
-        if self._rewrite is not None:
-            args, kwargs = self._rewrite(func, args, kwargs)
-        at, self._at = self._at, self._at + 1
+        at, args, kwargs = self._begin(func, args, kwargs)
         name = op_name(func)
         if name in self._names:
             key = (name, lines_here())
@@ -155,20 +167,17 @@ class _Learn(TorchDispatchMode):
         return run_op(func, args, kwargs)
 
 
-class _Repeat(TorchDispatchMode):
+class _Repeat(_Counting):
     """Runs the actions at the positions that _Learn has found."""
 
     def __init__(self, positions: Mapping[int, Action], rewrite: Rewrite | None) -> None:
-        super().__init__()
-        self._positions, self._rewrite, self._at = positions, rewrite, 0
+        super().__init__(rewrite)
+        self._positions = positions
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Arguments = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
-        if self._rewrite is not None:
-            args, kwargs = self._rewrite(func, args, kwargs)
-        at, self._at = self._at, self._at + 1
+        at, args, kwargs = self._begin(func, args, kwargs)
         action = self._positions.get(at)
         return run_op(func, args, kwargs) if action is None else action(func, args, kwargs)
 

@@ -38,7 +38,7 @@ class CandidateLine:
 
 @dataclass(frozen=True)
 class Details:
-    """What is known of one operation beside its row of the table."""
+    """The facts about one operation that its row of the table does not show."""
 
     mflop: float | None
     gflop_per_s: float | None  # at the predicted time

@@ -42,7 +42,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Proof:
-    """What is proven about a plan, as sentences, and the lines of an independent check."""
+    """Sentences about what is proven of a plan, and the lines that `check_plan` has printed."""
 
     headline: str
     sentences: tuple[str, ...]

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map_only
 
 from torchalgo._base.fork_lock import fork_lock
 from torchalgo._C import Error
-from torchalgo._capture.shapes import shapes_text
+from torchalgo._capture.shapes import shapes_of
 
 if TYPE_CHECKING:
     from torchalgo._run.optimized import Optimized
@@ -132,7 +132,7 @@ class CapturedCalls(nn.Module):
             return None
         if torch.is_autocast_enabled(args[0].device.type):
             return None
-        if shapes_text(tuple(tuple(x.shape) for x in args)) not in self._optimized.plans:
+        if shapes_of(args) not in self._optimized._scripted_of:
             return None
         return tuple((x.device, x.dtype, x.shape, x.stride()) for x in args)
 

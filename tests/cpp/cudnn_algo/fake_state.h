@@ -142,7 +142,7 @@ struct State {
     --stats.alive;
     return kSuccess;
   }
-  /// Whether a call that needs a handle has one, and that of this thread.
+  /// Returns false if `handle` is null or was never made. Notes a use by this thread.
   bool accepts(Handle handle) {
     if (handle == nullptr) {
       ++stats.crashes;
