@@ -15,13 +15,13 @@ from torchalgo._capture.freeze import tensors_in
 from torchalgo._capture.shapes import Dims
 from torchalgo._ir.costs import environment
 from torchalgo._ir.plan import (
-    TICKS_PER_US,
     LeftAlone,
     PairCost,
     Plan,
     PlanInput,
     PlanNode,
     PlanTransform,
+    micro,
 )
 from torchalgo._measure.quarantine import quarantine_list
 from torchalgo._measure.tuning import Tuning
@@ -52,8 +52,8 @@ class Describer:
             inputs=with_dims([input_of(tensor) for tensor in tensors_in(self.inputs)], self.dims),
             environment=environment(tuning.device),
             status="optimal" if native.status == "optimal" else "feasible",
-            cost_us=_us(native.cost),
-            lower_bound_us=_us(native.lower_bound),
+            cost_us=micro(native.cost),
+            lower_bound_us=micro(native.lower_bound),
             cost_ticks=native.cost,
             lower_bound_ticks=native.lower_bound,
             method=method,
@@ -100,10 +100,6 @@ def left_alone(graph: _C.Graph, notes: list[str]) -> list[LeftAlone]:
     return [LeftAlone("", note) for note in notes] + nodes
 
 
-def _us(ticks: int) -> float:
-    return round(ticks / TICKS_PER_US, 3)
-
-
 def input_of(tensor: torch.Tensor) -> PlanInput:
     """Returns the shape, the dtype and the layout of an input."""
     last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
@@ -134,11 +130,11 @@ def _node(node: _C.PlanNode) -> PlanNode:
         src=node.primitive.src,  # type: ignore[arg-type]
         dst=node.primitive.dst,  # type: ignore[arg-type]
         absorbed_by=node.absorbed_by,
-        predicted_us=_us(node.cost),
+        predicted_us=micro(node.cost),
         ticks=node.cost,
         cost_source=node.cost_source,  # type: ignore[arg-type]
         runner_up=node.runner_up,
-        regret_us=None if node.regret is None else _us(node.regret),
+        regret_us=None if node.regret is None else micro(node.regret),
         packed_bytes=packed_bytes(node.problem, node.primitive),
     )
 
@@ -151,7 +147,7 @@ def _transform(transform: _C.PlanTransform) -> PlanTransform:
         primitive=transform.primitive.name,
         src=transform.primitive.src,  # type: ignore[arg-type]
         dst=transform.primitive.dst,  # type: ignore[arg-type]
-        predicted_us=_us(transform.cost),
+        predicted_us=micro(transform.cost),
         ticks=transform.cost,
     )
 

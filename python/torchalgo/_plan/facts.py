@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torchalgo import _C
 from torchalgo._ir.costs import key_of, native_key
-from torchalgo._ir.plan import TICKS_PER_US
+from torchalgo._ir.plan import micro
 from torchalgo._measure.tuning import Tuning
 from torchalgo._plan.candidates import Refused
 
@@ -45,7 +45,7 @@ def facts_of_tuning(tuning: Tuning, has_costs: bool) -> Facts:
         cost = tuning.costs.get(native_key(key)) if has_costs else None
         return KnownCost(
             *_spelled(candidate),
-            cost=None if cost is None else round(cost[0] / TICKS_PER_US, 3),
+            cost=None if cost is None else micro(cost[0]),
             source="" if cost is None else cost[1],
             error=tuning.errors.get(key),
         )

@@ -16,7 +16,7 @@ from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._db import DeviceCosts
 from torchalgo._ir.costs import CostFile, Key, key_of_native
-from torchalgo._ir.plan import TICKS_PER_US, GuardVerdict, Plan, PlanEnergy, PlanNode, PlanTransform
+from torchalgo._ir.plan import GuardVerdict, Plan, PlanEnergy, PlanNode, PlanTransform, micro
 from torchalgo._measure import guard
 from torchalgo._measure.baselines import Call
 from torchalgo._measure.energy_bench import EnergyBench, EnergyCosts
@@ -47,7 +47,7 @@ class Latency:
 
     def value(self, native: _C.Plan) -> float:
         """Returns the plan's value of the objective: its time in us."""
-        return round(native.cost / TICKS_PER_US, 3)
+        return micro(native.cost)
 
     def described(self, plan: Plan) -> Plan:
         """Returns `plan` with its costs in us and uJ. Its ticks are those of this objective."""
@@ -90,7 +90,7 @@ class Energy(Latency):
 
     def value(self, native: _C.Plan) -> float:
         """Returns the plan's energy in uJ."""
-        return _micro(self._sums(native)[1])
+        return micro(self._sums(native)[1])
 
     def described(self, plan: Plan) -> Plan:
         nodes = [self._node(node) for node in plan.nodes]
@@ -98,11 +98,11 @@ class Energy(Latency):
         parts: list[PlanNode | PlanTransform] = [*nodes, *transforms]
         ticks, bound = sum(part.ticks for part in parts), plan.lower_bound_ticks
         energies = [self.both.energy_ticks(_key(part)) for part in parts]
-        energy = PlanEnergy(self.meter.name, _micro(sum(energies)), 0.0)
+        energy = PlanEnergy(self.meter.name, micro(sum(energies)), 0.0)
         described = dataclasses.replace(
             plan,
             objective=self.name,  # type: ignore[arg-type]
-            cost_us=_micro(sum(self.both.time_ticks(_key(part)) for part in parts)),
+            cost_us=micro(sum(self.both.time_ticks(_key(part)) for part in parts)),
             lower_bound_us=0.0,
             cost_ticks=ticks,
             lower_bound_ticks=bound,
@@ -156,15 +156,15 @@ class Energy(Latency):
 
     def _least(self, plan: Plan) -> float:
         """Returns the lower bound of the objective for all plans, in uJ."""
-        return _micro(plan.lower_bound_ticks)
+        return micro(plan.lower_bound_ticks)
 
     def _node(self, node: PlanNode) -> PlanNode:
         key = _key(node)
         regret = node.regret_us  # the planner took ticks of energy for ticks of time
         return dataclasses.replace(
             node,
-            predicted_us=_micro(self.both.time_ticks(key)),
-            predicted_uj=_micro(self.both.energy_ticks(key)),
+            predicted_us=micro(self.both.time_ticks(key)),
+            predicted_uj=micro(self.both.energy_ticks(key)),
             ticks=self._ticks(key),
             regret_us=None,
             regret_uj=regret,
@@ -174,8 +174,8 @@ class Energy(Latency):
         key = _key(transform)
         return dataclasses.replace(
             transform,
-            predicted_us=_micro(self.both.time_ticks(key)),
-            predicted_uj=_micro(self.both.energy_ticks(key)),
+            predicted_us=micro(self.both.time_ticks(key)),
+            predicted_uj=micro(self.both.energy_ticks(key)),
             ticks=self._ticks(key),
         )
 
@@ -200,7 +200,7 @@ class Edp(Energy):
     def value(self, native: _C.Plan) -> float:
         """Returns the plan's energy times its time, in uJ x us."""
         time, energy = self._sums(native)
-        return _micro(time) * _micro(energy)
+        return micro(time) * micro(energy)
 
     def refuse(self, what: str) -> None:
         if what == "with_proof":
@@ -229,11 +229,6 @@ class Edp(Energy):
 
 def _key(part: PlanNode | PlanTransform) -> Key:
     return Key(part.problem, part.primitive, part.src, part.dst)
-
-
-def _micro(ticks: int) -> float:
-    """Converts ticks of 1/1024 ns to us, or ticks of 1/1024 nJ to uJ."""
-    return round(ticks / TICKS_PER_US, 3)
 
 
 def find_objective(

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from torchalgo import _C
 from torchalgo._C import Error
-from torchalgo._ir.plan import TICKS_PER_US, Plan, format_bytes
+from torchalgo._ir.plan import Plan, format_bytes, micro
 from torchalgo._ir.plan.text_table import text_table
 
 Memory = Literal["workspace", "weights"]
@@ -114,7 +114,7 @@ class NativePoint:
 
     @property
     def us(self) -> float:
-        return self.plan.cost / TICKS_PER_US
+        return micro(self.plan.cost)
 
 
 def native_front(

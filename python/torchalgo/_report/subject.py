@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchalgo._capture.shapes import planned_shapes, shapes_text
-from torchalgo._ir.plan import TICKS_PER_US, Plan
+from torchalgo._ir.plan import Plan, micro
 from torchalgo._plan.facts import Facts, FindFacts, KnownCost
 from torchalgo._plan.pareto import Front
 
@@ -56,4 +56,4 @@ def facts_of_proof(plan: Plan) -> Facts:
 def _candidate(problem: str, text: str, ticks: int) -> KnownCost:
     name, _, layouts = text.partition(" ")
     src, _, dst = layouts.partition("->")
-    return KnownCost(problem, name, src, dst, round(ticks / TICKS_PER_US, 3), "proof")
+    return KnownCost(problem, name, src, dst, micro(ticks), "proof")

@@ -14,7 +14,7 @@ from torchalgo._base.call_context import CallContext
 from torchalgo._C import Error
 from torchalgo._capture.settings import Options
 from torchalgo._db import CostStore, DeviceCosts
-from torchalgo._ir.plan import TICKS_PER_US, Plan
+from torchalgo._ir.plan import Plan, micro
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._plan.describe import Describer
@@ -75,4 +75,4 @@ class RegionTuning:
             raise
         if self._tuning.is_stopped:  # the staged plan is one of the known costs only
             return plan
-        return dataclasses.replace(plan, comparisons={STAGED: staged.cost / TICKS_PER_US})
+        return dataclasses.replace(plan, comparisons={STAGED: micro(staged.cost)})

@@ -23,6 +23,7 @@ from .parts import (
     PlanProof,
     PlanTransform,
     Quarantined,
+    micro,
 )
 from .plan import Plan, plans_from_json, plans_to_json, read_plans, save_plans, the_only_plan
 from .text import guard_line, outcome_lines, runs_text, when_timed
@@ -50,6 +51,7 @@ __all__ = [
     "format_bytes",
     "format_value",
     "guard_line",
+    "micro",
     "outcome_lines",
     "plans_from_json",
     "plans_to_json",

@@ -18,6 +18,11 @@ Objective = Literal["latency", "energy", "edp"]  # edp: energy x time of the who
 OBJECTIVES: tuple[Objective, ...] = typing.get_args(Objective)
 
 
+def micro(ticks: int) -> float:
+    """Converts ticks of 1/1024 ns to us, or ticks of 1/1024 nJ to uJ, with 3 decimals."""
+    return round(ticks / TICKS_PER_US, 3)
+
+
 @dataclass(frozen=True)
 class PlanDim:
     """The range of sizes of one dimension for which the module is right: `least` to `most`.
