@@ -77,9 +77,15 @@ int launch(const Src* src, Dst* dst, const Tiling& tiling, cudaStream_t stream) 
   const std::int64_t tiles = tiling.tile_count();
   const auto blocks = static_cast<unsigned>(tiles < kMostBlocks ? tiles : kMostBlocks);
   const std::size_t shared = static_cast<std::size_t>(tiling.shared_elements()) * sizeof(Src);
-  transpose_tiles<Src, Dst, kReadBits, kWriteBits>
-      <<<blocks, kTileThreads, shared, stream>>>(src, dst, tiling);
-  return static_cast<int>(cudaGetLastError());
+  cudaLaunchConfig_t config{};  // instead of <<<>>>, which the C++ compiler of the test lacks
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(kTileThreads);
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  const cudaError_t status = cudaLaunchKernelEx(
+      &config, transpose_tiles<Src, Dst, kReadBits, kWriteBits>, src, dst, tiling);
+  if (status != cudaSuccess) cudaGetLastError();  // the caller reports it: no later call must
+  return static_cast<int>(status);
 }
 
 template <int kBytes>

@@ -140,7 +140,8 @@ void note_fallback(const Decision& decision) {
   const bool is_new = count_fallback(decision.spelling, resolution.reason);
   TORCHALGO_CHECK(
       !is_strict(),
-      "TA4307 torchalgo: the choice for {} cannot run, and set_strict(True) forbids {}: {}",
+      "TA4307 torchalgo: the choice for {} cannot run, and set_strict(True) forbids {}: {}; "
+      "choose another algorithm, or call torchalgo.set_strict(False)",
       decision.spelling, resolution.name(), resolution.reason);
   if (is_new) {
     TORCH_WARN("torchalgo: ", resolution.reason, "; ", resolution.name(), " runs instead");

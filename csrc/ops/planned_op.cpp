@@ -326,7 +326,8 @@ at::Tensor PlannedOp::execute(const Execution& execution, std::span<const at::Te
   count_fallback(state_.layer, resolution.reason);
   TORCHALGO_CHECK(
       !is_strict(),
-      "TA4307 torchalgo: layer '{}' cannot run as planned, and set_strict(True) forbids {}: {}",
+      "TA4307 torchalgo: layer '{}' cannot run as planned, and set_strict(True) forbids {}: {}; "
+      "choose another algorithm, or call torchalgo.set_strict(False)",
       state_.layer, resolution.name(), resolution.reason);
   if (resolution.step == Step::kSameLayouts) return run_kernel(execution, src, residual, slot);
   return run_aten(execution, src, residual);

@@ -26,6 +26,7 @@ from torchalgo._dynamo.compiled_graph import NO_CONVOLUTIONS, CompiledGraph
 from torchalgo._dynamo.options import read_options
 from torchalgo._dynamo.read_graph import is_weight, read_inputs
 from torchalgo._ir.plan import Plan
+from torchalgo._ir.plan.text_table import ShownAsText
 
 __all__ = ["GraphReport", "Report", "backend", "refresh", "report"]
 
@@ -118,7 +119,7 @@ class GraphReport:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(ShownAsText):
     """Holds the reports of all graphs of a compiled module. `print` shows a few lines for each.
 
         print(torchalgo.dynamo.report(compiled).not_planned)

@@ -258,6 +258,10 @@ def _add_explain(commands: Any) -> None:
         "--memory", choices=("workspace", "weights"),
         help="of a model: also show its front of time and this memory, with at most 16 points",
     )  # fmt: skip
+    command.add_argument(
+        "--measure", type=arguments.seconds, nargs="?", const=60.0, metavar="S",
+        help="of a model: also time the plans of simpler choices, for at most S seconds (60)",
+    )  # fmt: skip
     _add_objective(command)
     _add_tuning(command)
 

@@ -99,12 +99,24 @@ def test_the_pages_about_ci_and_shared_costs_run(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["limits.md", "shapes.md"])
+@pytest.mark.parametrize("page", ["database.md", "index.md", "limits.md", "shapes.md"])
 def test_the_snippets_of_a_page_run(page: str) -> None:
     names = names_of_model()
     for language, text in blocks(page):
         if language == "python":
             run_python(page, text, names)
+
+
+@pytest.mark.slow
+def test_the_page_about_reports_runs(tmp_path: Path) -> None:
+    names = names_of_model()
+    fast = names["fast"] = torchalgo.optimize(names["model"], names["x"])
+    fast.save("model.pt")
+    fast.plan.save("model.plan.json")
+    fast.plan.save("before.plan.json")
+    fast.plan.save("after.plan.json")
+    run_page("report.md", names)
+    assert "<html" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.slow

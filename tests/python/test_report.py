@@ -5,6 +5,7 @@ import base64
 import dataclasses
 import hashlib
 import random
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,45 @@ def test_a_run_has_a_bar_for_each_algorithm(whole: Element, tuned: torchalgo.Opt
     convolutions = [n.name for n in tuned.plan.nodes if n.problem.startswith("fwd_")]
     forced = tuned.plan.with_overrides(dict.fromkeys(convolutions, "cpu.im2col_gemm"))
     assert named["cpu.im2col_gemm"] == f"{forced.cost_us / 1000:.3f} ms"
+
+
+def test_the_bars_are_timed_if_asked_for(tuned: torchalgo.Optimized, tmp_path: Path) -> None:
+    tuned.report(tmp_path / "report.html", measure_s=30)
+    whole = read_page((tmp_path / "report.html").read_text("utf-8"))
+    (table,) = whole.all("table", "bars")
+    rows = {row[0]: row[2:] for row in map(cells, table.all("tr")) if len(row) == 6}
+    own = next(row for name, row in rows.items() if name.startswith("this plan"))
+    assert own[3] == "1.000x" and re.fullmatch(r"[\d.]+ (us|ms)", own[2])
+    timed = {name for name, row in rows.items() if re.fullmatch(r"[\d.]+x \[.*\]", row[3])}
+    assert {"only PyTorch's algorithms", "all layers in nhwc"} <= timed
+    assert all("of" in name and "layers" in name for name in {*rows} - timed if rows[name][2] == "")
+
+
+def test_too_little_time_measures_nothing(tuned: torchalgo.Optimized, tmp_path: Path) -> None:
+    tuned.report(tmp_path / "report.html", measure_s=1e-3)
+    whole = read_page((tmp_path / "report.html").read_text("utf-8"))
+    assert all(len(cells(row)) <= 4 for row in whole.all("table", "bars")[0].all("tr"))
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, "60", float("nan")])
+def test_a_wrong_time_for_the_bars_is_an_error(
+    tuned: torchalgo.Optimized, tmp_path: Path, wrong: Any
+) -> None:
+    with pytest.raises(torchalgo.Error, match=r"TA1001 report: measure_s=.* seconds above 0"):
+        tuned.report(tmp_path / "report.html", measure_s=wrong)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_run_has_the_roofline_of_each_convolution(
+    whole: Element, fast: torchalgo.Optimized
+) -> None:
+    table = whole.all("table", "times")[0]
+    at = [head.text for head in table.all("thead")[0].all("th")].index("roofline")
+    rows = [cells(row) for row in table.all("tbody")[0].all("tr")]
+    convolutions = [row for row in rows if "conv" in row[1] or "winograd" in row[1]]
+    shares = [float(row[at].removesuffix(" %")) for row in convolutions]
+    assert convolutions and all(0 < share < 300 for share in shares)
+    assert "roofline" not in page_of(fast.plan).all("table", "times")[0].text
 
 
 def test_the_timeline_is_the_sum_of_the_costs() -> None:
@@ -482,10 +522,11 @@ def test_explain_writes_reports(
 def test_explain_optimizes_a_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run(
         capsys, "explain", "support.nets:net_factory", "--input", "1x3x40x40", "--quiet",
-        "--memory", "weights", "-o", tmp_path / "r.html",
+        "--memory", "weights", "--measure", "20", "-o", tmp_path / "r.html",
     )  # fmt: skip
     root = read_page((tmp_path / "r.html").read_text())
     assert root.all("svg", "front") and root.all("tr", "g-algorithm")
+    assert "The last two columns were measured" in root.text
 
 
 def test_explain_says_what_is_wrong(
@@ -501,6 +542,7 @@ def test_explain_says_what_is_wrong(
         ("are for a model: leave them out", (plan, "--input", "1x3x40x40")),
         ("--memory is for a report: add -o report.html", (plan, "--memory", "weights")),
         ("--memory needs costs", (plan, "--memory", "weights", "-o", tmp_path / "r.html")),
+        ("--measure is for the report of a model", (plan, "--measure", "-o", tmp_path / "r.html")),
         ("TA2010 report:", (plan, "-o", tmp_path / "r.pdf")),
         ("there is no folder", (plan, "-o", "/none/r.html")),
         ("already optimized", (tmp_path / "net.pt", "--input", "1x3x40x40")),

@@ -83,7 +83,7 @@ def test_shapes_alone_make_random_inputs_of_the_models_type() -> None:
         (3, {}, r"is int, expected a tensor"),
         (X, {"example_kwargs": [{}]}, r"example_kwargs is list, expected a dict"),
         (X, {"shapes": []}, r"shapes is \[\], expected a shape for each plan"),
-        (X, {"shapes": (1, 3, 8, 8)}, r"shapes\[0\] is 1, expected a shape for each plan"),
+        (X, {"shapes": (1, 3, 8, 8)}, r"shapes is \(1, 3, 8, 8\), expected a shape for each plan"),
         (X, {"shapes": [(1, 3, 8.5, 8)]}, r"shapes\[0\] is \(1, 3, 8.5, 8\), expected"),
         (X, {"shapes": [(1, 3, 8, -8)]}, r"shapes\[0\] is \(1, 3, 8, -8\), expected"),
         (X, {"shapes": [(1, 3, 8, 8), [1, 3, 8, 8]]}, r"shapes\[0\] and shapes\[1\] are both 1x3"),

@@ -3,7 +3,10 @@ from __future__ import annotations
 
 import pytest
 
-from torchalgo._ir.plan.text_table import cut, text_table
+import torchalgo
+from torchalgo import dynamo
+from torchalgo._ir.plan.text_table import ShownAsText, cut, text_table
+from torchalgo._plan.candidates import CandidateList
 
 
 def test_cells_stand_in_columns_and_lines_end_without_spaces() -> None:
@@ -50,3 +53,24 @@ def test_no_width_of_a_terminal_changes_a_table(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("COLUMNS", "20")
     (line,) = text_table([("a" * 60, "b" * 60)])
     assert line == "a" * 60 + "  " + "b" * 60
+
+
+def test_notebooks_show_the_text_in_letters_of_one_width() -> None:
+    class Shown(ShownAsText):
+        def __str__(self) -> str:
+            return "a  <b>\nc & d"
+
+    shown = Shown()._repr_html_()
+    assert shown.startswith('<pre style="white-space: pre;') and shown.endswith("</pre>")
+    assert ">a  &lt;b&gt;\nc &amp; d<" in shown
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        CandidateList, dynamo.Report, torchalgo.CheckedPlan, torchalgo.Front, torchalgo.LintReport,
+        torchalgo.Plan, torchalgo.Profile, torchalgo.TrainingPlan,
+    ],
+)  # fmt: skip
+def test_what_print_explains_notebooks_show(kind: type) -> None:
+    assert issubclass(kind, ShownAsText) and kind.__str__ is not object.__str__

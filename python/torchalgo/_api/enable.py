@@ -23,7 +23,7 @@ from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._ir.choices import AUTO, Choice, Direction, choice_text
 from torchalgo._ir.plan import Plan
-from torchalgo._ir.plan.text_table import text_table
+from torchalgo._ir.plan.text_table import ShownAsText, text_table
 from torchalgo._ir.problems import bare_convolution, direction_of, is_convolution
 from torchalgo._run.load import load_plans
 from torchalgo.backends.cudnn import FLAGS, flag_property
@@ -275,7 +275,7 @@ class Run:
 
 
 @dataclass
-class Runs:
+class Runs(ShownAsText):
     """The convolutions that ran while record_runs() was active. `print` shows a table."""
 
     _before: Counter[tuple[str, str, str]] = field(default_factory=Counter)

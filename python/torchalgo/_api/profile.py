@@ -26,7 +26,7 @@ from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.choices import DType
 from torchalgo._ir.costs import MAX_REL_ERROR
 from torchalgo._ir.plan import format_bytes
-from torchalgo._ir.plan.text_table import text_table
+from torchalgo._ir.plan.text_table import ShownAsText, text_table
 from torchalgo._ir.problems import (
     Directions,
     bare_convolution,
@@ -87,7 +87,7 @@ class ProfileRow:
 
 
 @dataclass(frozen=True)
-class Profile:
+class Profile(ShownAsText):
     """The times that `profile` measured. `print` shows a table for each problem.
 
     Example:

@@ -82,7 +82,7 @@ def _takes(model: nn.Module, arguments: tuple[Any, ...], kwargs: Mapping[str, An
 
 def _checked(shapes: Sequence[CallShapes]) -> list[Shapes]:
     """Returns the shapes of all tensors of each call."""
-    if not isinstance(shapes, (list, tuple)) or not shapes:
+    if not isinstance(shapes, (list, tuple)) or not shapes or isinstance(shapes[0], int):
         raise _no_shapes("shapes", shapes)
     found: list[Shapes] = []
     for i, given in enumerate(shapes):

@@ -43,6 +43,12 @@ def as_inputs(example_inputs: Any) -> tuple[Any, ...]:
     if isinstance(example_inputs, torch.Tensor):
         return (example_inputs,)
     if isinstance(example_inputs, (tuple, list)) and example_inputs:
+        if len(example_inputs) > 1 and all(type(size) is int for size in example_inputs):
+            sizes = ", ".join(map(str, example_inputs))
+            raise Error(
+                f"TA1201 optimize: example_inputs is the sizes ({sizes}), expected tensors: pass"
+                f" torch.rand({sizes})"
+            )
         return tuple(example_inputs)
     raise Error(
         f"TA1201 optimize: example_inputs is {type(example_inputs).__name__}, expected a tensor or"

@@ -21,6 +21,7 @@ from torchalgo._capture.freeze import quiet_jit, to_channels_last
 from torchalgo._ir.plan.text_table import text_table
 from torchalgo._measure.guard import time_interleaved
 from torchalgo._report.texts import short_report
+from torchalgo._run.optimized import Optimized
 from torchalgo_cli import main
 
 
@@ -76,7 +77,7 @@ def compare(model: nn.Module, fast: nn.Module, x: torch.Tensor) -> None:
 
 
 def run() -> int:
-    """Optimizes, checks and times ResNet-50, and writes resnet50.pt and resnet50.plan.json."""
+    """Optimizes, checks and times ResNet-50. Writes resnet50.pt, its plan and its report."""
     try:
         model = build_model()
     except ImportError:
@@ -95,7 +96,18 @@ def run() -> int:
     progress.say("timing the network beside PyTorch")
     with progress.watched(lambda: "guard"):
         compare(model, fast, x)
+    write_page(fast)
     return 0
+
+
+def write_page(fast: Optimized) -> None:
+    """Writes the report as a page, and prints its path or what is missing for it."""
+    try:
+        fast.report("resnet50.html")
+    except Error as problem:
+        print(f"\nno report: {problem}")
+    else:
+        print(f"\nreport  {Path('resnet50.html').absolute()}: open it in a browser")
 
 
 if __name__ == "__main__":

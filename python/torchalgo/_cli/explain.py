@@ -32,6 +32,11 @@ def run(args: argparse.Namespace) -> int:
             "TA7201 explain: --memory is for a report: add -o report.html, or use `torchalgo"
             " pareto`"
         )
+    if args.measure is not None and (args.report is None or not (args.input or args.shapes)):
+        raise Error(
+            "TA7201 explain: --measure is for the report of a model: add -o report.html, and give"
+            " the model and its --input"
+        )
     if not args.input and not args.shapes:
         subjects = _of_file(args)
         if args.report is not None:
@@ -40,7 +45,12 @@ def run(args: argparse.Namespace) -> int:
         return 0
     optimized = _optimized(args)
     if args.report is not None:
-        optimized.report(args.report, front=_front(optimized, args.memory))
+        front = _front(optimized, args.memory)
+        with told(
+            "explain: timing the bars of the report",
+            args.measure is None or args.quiet or args.json,
+        ):
+            optimized.report(args.report, front=front, measure_s=args.measure)
     _print(args, list(optimized.plans.values()))
     if optimized.is_interrupted:
         tell("interrupted; the plan is of the costs measured so far")

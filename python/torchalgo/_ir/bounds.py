@@ -92,7 +92,11 @@ class Peaks:
         return max([at_least, *(rate for s, rate in self.bytes_per_ns if s >= below)])
 
     def bound_ticks(self, problem: str, primitive: _C.Primitive) -> int:
-        """Returns the least time of a run of `primitive`, in ticks of 1/1024 ns.
+        """Returns the least time of a run of `primitive`, in ticks of 1/1024 ns."""
+        return int(self.roofline_ns(problem, primitive) * TICKS_PER_NS / CLOCK_MARGIN)
+
+    def roofline_ns(self, problem: str, primitive: _C.Primitive) -> float:
+        """Returns the time of a run at these rates: of its arithmetic or of its bytes.
 
         The arithmetic counts only for PROBED_TYPES with torch's float32 matmul precision "highest".
         """
@@ -100,7 +104,7 @@ class Peaks:
         ns = size / self.bandwidth(size) if size else 0.0
         if dtype_of(problem) in PROBED_TYPES and torch.get_float32_matmul_precision() == "highest":
             ns = max(ns, flops / self.flops_per_ns)
-        return int(ns * TICKS_PER_NS / CLOCK_MARGIN)
+        return ns
 
 
 def probe_cpu() -> Peaks:

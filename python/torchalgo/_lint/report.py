@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchalgo._ir.plan.text_table import text_table
+from torchalgo._ir.plan.text_table import ShownAsText, text_table
 from torchalgo._lint.source import SourceLine
 
 WIDTH = 100
@@ -59,7 +59,7 @@ class LeftOp:
 
 
 @dataclass(frozen=True)
-class LintReport:
+class LintReport(ShownAsText):
     """The result of `torchalgo.lint`: a sequence of findings, the most expensive first.
 
     `print(report)` shows a table, and `report.to_json()` returns the same for programs.

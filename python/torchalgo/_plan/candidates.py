@@ -18,7 +18,7 @@ from torchalgo._capture.freeze import as_inputs
 from torchalgo._ir.choices import Direction, DType
 from torchalgo._ir.devices import named_device
 from torchalgo._ir.plan import format_bytes
-from torchalgo._ir.plan.text_table import text_table
+from torchalgo._ir.plan.text_table import ShownAsText, text_table
 from torchalgo._ir.problems import (
     Directions,
     LayerProblem,
@@ -75,7 +75,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class LayerCandidates:
+class LayerCandidates(ShownAsText):
     """The offers and refusals of all algorithms for one layer. `print` shows them as a table.
 
     `name` is empty if the target was a problem.
@@ -136,7 +136,7 @@ class LayerCandidates:
         return [wrapped for line in lines for wrapped in _wrapped(line)]
 
 
-class CandidateList(list[LayerCandidates]):
+class CandidateList(ShownAsText, list[LayerCandidates]):
     """The candidates of each layer. `print` shows a table, `.details` is the complete one."""
 
     def __str__(self) -> str:

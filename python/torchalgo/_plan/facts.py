@@ -24,6 +24,9 @@ class KnownCost:
     cost: float | None = None  # in the unit of the plan's costs; None: nothing is known
     source: str = ""  # of the cost: "measured", "bound", "model" or "construction"
     error: float | None = None  # relative L2 error against f64; None: not checked
+    # Time in us at the machine's highest rates; None: not known. Source: Williams et al. 2009,
+    # Communications of the ACM 52(4), "Roofline".
+    roofline: float | None = None
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ FindFacts = Callable[[], Facts]
 
 def facts_of_tuning(tuning: Tuning, has_costs: bool) -> Facts:
     """Returns the facts that a tuning knows, without costs unless `has_costs`."""
+    peaks = tuning.knowledge.peaks
 
     def known(candidate: _C.Candidate) -> KnownCost:
         key = key_of(candidate.problem, candidate.primitive)
@@ -48,6 +52,9 @@ def facts_of_tuning(tuning: Tuning, has_costs: bool) -> Facts:
             cost=None if cost is None else micro(cost[0]),
             source="" if cost is None else cost[1],
             error=tuning.errors.get(key),
+            roofline=None
+            if peaks is None
+            else peaks.roofline_ns(candidate.problem, candidate.primitive) / 1e3,
         )
 
     return _facts(tuning.graph, tuning.found, known)

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._ir.plan import Plan, format_bytes, micro
-from torchalgo._ir.plan.text_table import text_table
+from torchalgo._ir.plan.text_table import ShownAsText, text_table
 
 Memory = Literal["workspace", "weights"]
 
@@ -37,7 +37,7 @@ class ParetoPoint:
         return self.plan.status == "optimal"
 
 
-class Front(list[ParetoPoint]):
+class Front(ShownAsText, list[ParetoPoint]):
     """The points that `pareto` returns, the fastest first. `print` shows them as a table.
 
     Example:

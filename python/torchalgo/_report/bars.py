@@ -34,6 +34,26 @@ _TEXTS = {
 
 
 @dataclass(frozen=True)
+class MeasuredBar:
+    """The time of whole calls of one plan, measured beside the plan of the report."""
+
+    us: float
+    ratio: float  # to the plan of the report; the median of the rounds' ratios
+    low: float  # of its 95 % interval
+    high: float
+
+    @property
+    def text(self) -> str:
+        return format_value("latency", self.us)
+
+    @property
+    def ratio_text(self) -> str:
+        if self.low == self.high:
+            return f"{self.ratio:.3f}x"
+        return f"{self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True)
 class Bar:
     """The predicted cost of one plan, relative to the plan of the report."""
 
@@ -43,6 +63,7 @@ class Bar:
     text: str  # the value with its unit
     ratio: float | None  # to the plan of the report; None if that costs nothing
     percent: float  # of the longest bar
+    measured: MeasuredBar | None = None
 
 
 @dataclass(frozen=True)
@@ -53,35 +74,48 @@ class Bars:
     missing: tuple[str, ...]
     has_algorithms: bool
 
+    @property
+    def are_measured(self) -> bool:
+        return any(bar.measured is not None for bar in self.bars)
+
     def ratio_of(self, group: Group) -> float | None:
         """Returns the least ratio of a group, or None if it has no bar."""
         found = [bar.ratio for bar in self.bars if bar.group == group and bar.ratio is not None]
         return min(found, default=None)
 
 
-def bars_of(plan: Plan, facts: Facts | None) -> Bars:
-    """Returns the bars that are known: those of the plan, and with its run one per algorithm."""
-    known = plan.comparisons
-    values: list[tuple[Group, str, float]] = []
+def bars_of(
+    plan: Plan, facts: Facts | None, measured: Mapping[str, MeasuredBar] | None = None
+) -> Bars:
+    """Returns the bars that are known: those of the plan, and with its run one per algorithm.
+
+    `measured` has times by the names of plan.comparisons, and the plan's own one as "plan".
+    """
+    known, times = plan.comparisons, measured or {}
+    values: list[tuple[Group, str, float, MeasuredBar | None]] = []
+
+    def add(group: Group, label: str, name: str) -> None:
+        values.append((group, label, known[name], times.get(name)))
+
     if "aten_only" in known:
-        values.append(("pytorch", _TEXTS["aten_only"], known["aten_only"]))
-    layouts = {name.removeprefix(SINGLE): v for name, v in known.items() if name.startswith(SINGLE)}
-    values += [("layout", f"all layers in {name}", layouts[name]) for name in sorted(layouts)]
+        add("pytorch", _TEXTS["aten_only"], "aten_only")
+    layouts = sorted(name for name in known if name.startswith(SINGLE))
+    for name in layouts:
+        add("layout", f"all layers in {name.removeprefix(SINGLE)}", name)
     algorithms = algorithm_values(plan, facts)
-    values += [("algorithm", label, value) for label, value in algorithms]
+    values += [("algorithm", label, value, None) for label, value in algorithms]
     if "local_optimum" in known:
-        values.append(("local", _TEXTS["local_optimum"], known["local_optimum"]))
-    for name, value in known.items():
-        if name not in ("aten_only", "local_optimum", "best_single_layout") and (
-            not name.startswith(SINGLE)
-        ):
-            values.append(("other", _TEXTS.get(name, name.replace("_", " ")), value))
-    values.append(("plan", _own_label(plan), value_of(plan)))
-    most, own = max([value for *_, value in values] + [1e-9]), value_of(plan)
+        add("local", _TEXTS["local_optimum"], "local_optimum")
+    for name in known:
+        if name not in ("aten_only", "local_optimum", "best_single_layout", *layouts):
+            add("other", _TEXTS.get(name, name.replace("_", " ")), name)
+    own = value_of(plan)
+    values.append(("plan", _own_label(plan), own, times.get("plan")))
+    most = max([value for _, _, value, _ in values] + [1e-9])
     bars = tuple(
         Bar(group, label, value, format_value(plan.objective, value),
-            value / own if own else None, 100 * value / most)
-        for group, label, value in values
+            value / own if own else None, 100 * value / most, time)
+        for group, label, value, time in values
     )  # fmt: skip
     missing = [text for name, text in _MISSING.items() if name not in known]
     missing += [] if layouts else ["all layers in a single layout"]

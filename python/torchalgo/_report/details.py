@@ -42,6 +42,7 @@ class Details:
 
     mflop: float | None
     gflop_per_s: float | None  # at the predicted time
+    roofline: float | None  # its time at the machine's highest rates, in percent of the cost
     source: str
     candidates: tuple[CandidateLine, ...]
     more_candidates: int
@@ -60,6 +61,7 @@ def details_of(operation: Operation, facts: Facts | None, unit: str) -> Details:
     return Details(
         mflop=None if flops is None else flops / 1e6,
         gflop_per_s=rate,
+        roofline=_roofline(operation, facts) if unit == "us" else None,
         source=_SOURCES.get(operation.source, operation.source),
         candidates=tuple(lines[:MOST_CANDIDATES]),
         more_candidates=max(0, len(lines) - MOST_CANDIDATES),
@@ -75,6 +77,17 @@ def _flops(problem: str) -> float | None:
         return _C.flop_count(problem) or None
     except Error:  # a plan of another version may have problems that this one does not know
         return None
+
+
+def _roofline(operation: Operation, facts: Facts | None) -> float | None:
+    if facts is None or not operation.cost:
+        return None
+    chosen = (operation.problem, operation.primitive, operation.src, operation.dst)
+    for candidate in facts.candidates.get(operation.name, ()):
+        known = (candidate.problem, candidate.primitive, candidate.src, candidate.dst)
+        if known == chosen and candidate.roofline is not None:
+            return 100 * candidate.roofline / operation.cost
+    return None
 
 
 def _candidates(operation: Operation, facts: Facts | None) -> list[CandidateLine]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torchalgo._C import Error
 from torchalgo._ir.plan import Plan, cost_of, format_value, unit_of, value_of
-from torchalgo._ir.plan.text_table import text_table
+from torchalgo._ir.plan.text_table import ShownAsText, text_table
 
 MAX_COLUMNS = 120
 
@@ -37,7 +37,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(ShownAsText):
     """Two plans and their differences, the largest change of cost first."""
 
     before: Plan

@@ -131,7 +131,7 @@ def section_of(subject: Subject, name: str) -> Section:
         speed=speed_of(plan),
         proof=proof_of(plan),
         facts=facts_lines(plan),
-        bars=bars_of(plan, facts),
+        bars=bars_of(plan, facts, subject.measured),
         flow=flow,
         drawing=draw(flow),
         timeline=timeline_of(flow.operations, unit),

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchalgo._capture.shapes import planned_shapes, shapes_text
 from torchalgo._ir.plan import Plan, micro
 from torchalgo._plan.facts import Facts, FindFacts, KnownCost
 from torchalgo._plan.pareto import Front
+from torchalgo._report.bars import MeasuredBar
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class Subject:
     graph: str | None = None  # the text of a _C.Graph; None: that of the plan's proof, if any
     find_facts: FindFacts | None = None  # None: only the plan is known
     front: Front | None = None
+    measured: Mapping[str, MeasuredBar] | None = None  # of the bars; None: they were not measured
 
     @property
     def shapes(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchalgo._C import Error
 from torchalgo._ir.plan import GuardVerdict, Plan, format_bytes, guard_line, runs_text
-from torchalgo._ir.plan.units import in_ms, lower_bound_of, value_of
+from torchalgo._ir.plan.units import gap_of, in_ms
 from torchalgo.verify.check_plan import check_plan
 
 NOT_CHECKED = (
@@ -156,14 +156,6 @@ def _status(plan: Plan) -> str:
     if plan.status == "optimal":
         return f"Proven optimal: no other choice has a lower sum of these costs (gap {gap:.2g} %)"
     return f"Not proven optimal: at most {gap:.2f} % above the optimum of these costs"
-
-
-def gap_of(plan: Plan) -> float:
-    """Returns by how many percent the plan may be above the optimum of its costs."""
-    own, bound = value_of(plan), lower_bound_of(plan)
-    if plan.status == "optimal" or not own:
-        return 0.0
-    return 100 * (own / bound - 1) if bound else float("inf")
 
 
 def _check(plan: Plan) -> tuple[tuple[str, ...], bool]:

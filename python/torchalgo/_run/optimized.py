@@ -20,11 +20,13 @@ from torchalgo._capture.shapes import shapes_text
 from torchalgo._ir.plan import Plan, plans_to_json
 from torchalgo._plan.pareto import Front, Memory
 from torchalgo._plan.result import Result
+from torchalgo._report.bars import MeasuredBar
 from torchalgo._report.subject import Subject
 from torchalgo._report.write import write_report
 from torchalgo._run.call_files import CALLS_FILE, form_to_json
 from torchalgo._run.captured import CapturedCalls
 from torchalgo._run.exported import exported_bytes
+from torchalgo._run.measured_bars import measure_bars
 from torchalgo._run.planned_calls import PlannedCalls
 from torchalgo._run.runner import held_weight_bytes
 from torchalgo._run.shape_dispatch import join
@@ -265,21 +267,27 @@ class Optimized(PlannedCalls):
         formats = None if self._formats is None else self._formats.of_contiguous
         write_file(path, exported_bytes(results, form, formats, self._extra_files()), "save")
 
-    def report(self, path: str | Path, *, front: Front | None = None) -> None:
-        """Writes a report of all plans to a file. Measures nothing.
+    def report(
+        self, path: str | Path, *, front: Front | None = None, measure_s: float | None = None
+    ) -> None:
+        """Writes a report of all plans to a file. Measures nothing unless `measure_s` is given.
 
         An .html file is one page that works offline. docs/report.md says how to read it.
 
             fast.report("report.html")
             fast.report("report.html", front=fast.pareto("weights", max_points=8))
+            fast.report("report.html", measure_s=60)
 
         Args:
             path: the file. Its suffix selects the format: .html, .txt or .json.
             front: a front of `pareto`, which the page then shows. If there are several plans, it is
                 shown with the first one.
+            measure_s: times the first plan beside the plans of `alternatives`, for about so many
+                seconds at most. The page then shows these times beside the predicted ones.
 
-        Raises: torchalgo.Error for any other suffix, if `front` is not a front, or if the file
-            cannot be written.
+        Raises: torchalgo.Error for any other suffix, if `front` is not a front, if `measure_s` is
+            no number above 0, or if the file cannot be written. With `measure_s`, also after load,
+            which has neither the original model nor alternatives.
         """
         if front is not None and not isinstance(front, Front):
             raise Error(
@@ -287,11 +295,25 @@ class Optimized(PlannedCalls):
                 " returns"
             )
         model = None if self._original is None else type(self._original.model).__name__
-        subjects = [
-            Subject(result.plan, result.graph, result.find_facts, None if i else front)
-            for i, result in enumerate(self._known("report"))
-        ]
+        results = self._known("report")
+        measured = None if measure_s is None else self._measured_bars(results[0], measure_s)
+        subjects = [Subject(each.plan, each.graph, each.find_facts) for each in results]
+        subjects[0] = dataclasses.replace(subjects[0], front=front, measured=measured)
         write_report(subjects, Path(path), model or "")
+
+    def _measured_bars(self, result: Result, limit_s: float) -> dict[str, MeasuredBar]:
+        if type(limit_s) not in (int, float) or not limit_s > 0:
+            raise Error(
+                f"TA1001 report: measure_s={limit_s!r}, expected a number of seconds above 0, such"
+                " as 60"
+            )
+        original = self._need_original("report").alone(0)
+
+        def bind(plan: Plan) -> Optimized:
+            planned = original.plan(original.calls, {shapes_text(result.shapes): plan})
+            return Optimized(*planned.results, form=planned.form, original=original)
+
+        return measure_bars(result.plan, result.alternatives, bind, original, limit_s)
 
     def _plans_text(self) -> str:
         return plans_to_json([result.plan for result in self._results])

@@ -18,7 +18,7 @@ from torchalgo._ir.plan import (
     save_plans,
 )
 from torchalgo._ir.plan.text import MAX_COLUMNS
-from torchalgo._ir.plan.text_table import text_table
+from torchalgo._ir.plan.text_table import ShownAsText, text_table
 from torchalgo._ir.plan.units import in_ms
 from torchalgo._ir.problems import DIRECTION_WORDS
 
@@ -49,7 +49,7 @@ class LayerPlan:
 
 
 @dataclass(frozen=True)
-class TrainingPlan:
+class TrainingPlan(ShownAsText):
     """What a model of optimize(training=True) runs in a training step. `print(plan)` explains it.
 
     A region is a part of the model that has one plan. `print(plan.regions[0])` lists all of its

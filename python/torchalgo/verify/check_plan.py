@@ -12,12 +12,13 @@ from typing import Any
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._ir.plan import TICKS_PER_US, PairCost, Plan, format_value
+from torchalgo._ir.plan.text_table import ShownAsText
 from torchalgo.verify.check_certificate import ProofError, as_proof_errors, require
 from torchalgo.verify.check_claims import CostRows, check_claims, without_repeats
 
 
 @dataclass(frozen=True)
-class CheckedPlan:
+class CheckedPlan(ShownAsText):
     """The result of `check_plan`: what is proven, and what is not. `print` shows both.
 
     Example:

@@ -26,6 +26,7 @@ from .parts import (
     Quarantined,
 )
 from .text import plan_text
+from .text_table import ShownAsText
 
 SCHEMA = 1
 MAX_PROOF_CHARACTERS = 1 << 24  # most characters of a certificate in a plan's file
@@ -34,7 +35,7 @@ Overrides = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(ShownAsText):
     """The primitives and layout changes of a model, with their costs. `print(plan)` explains it.
 
     Equal plans compare equal. Ticks are 1/1024 ns. If the objective is energy, ticks are 1/1024 nJ,

@@ -13,9 +13,9 @@ from .units import (
     cost_of,
     format_bytes,
     format_value,
+    gap_of,
     in_mj,
     in_ms,
-    lower_bound_of,
     regret_of,
     unit_of,
     value_of,
@@ -151,9 +151,7 @@ def _proof(plan: Plan) -> str:
         kind = "partly predicted" if is_guessed else "measured"
         head = f"optimal for these {kind}, additive costs"
     else:
-        own = value_of(plan)
-        gap = 100 * (1 - lower_bound_of(plan) / own) if own else 0.0
-        head = f"feasible, at most {gap:.2f} % above the optimum of these costs"
+        head = f"feasible, at most {gap_of(plan):.2f} % above the optimum of these costs"
     return f"{head}: predicted {_predicted(plan)}{measured}{ties}"
 
 

@@ -6,7 +6,18 @@ It is in this folder, which imports nothing else of torchalgo, since a plan is s
 
 from __future__ import annotations
 
+import html
 from collections.abc import Collection, Mapping, Sequence
+
+
+class ShownAsText:
+    """What a notebook shows of an object is its text, in letters of one width."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        style = "white-space: pre; overflow-x: auto; line-height: 1.3"
+        return f'<pre style="{style}">{html.escape(str(self))}</pre>'
 
 
 def text_table(

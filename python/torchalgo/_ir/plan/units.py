@@ -52,6 +52,14 @@ def lower_bound_of(plan: Plan) -> float:
     return plan.lower_bound_us if plan.energy is None else plan.energy.lower_bound
 
 
+def gap_of(plan: Plan) -> float:
+    """Returns by how many percent the plan may be above the optimum of its costs."""
+    own, bound = value_of(plan), lower_bound_of(plan)
+    if plan.status == "optimal" or not own:
+        return 0.0
+    return 100 * (own / bound - 1) if bound else float("inf")
+
+
 def format_bytes(count: int) -> str:
     """Formats a number of bytes in B, kB (1000 bytes) or MB."""
     if count < 10_000:
