@@ -357,14 +357,16 @@ void bind_steps(py::module_& m) {
   m.def(
       "find_candidates",
       [](const Graph& graph, std::int64_t workspace_limit_bytes,
-         const std::optional<Device>& device, bool deterministic, bool drop_dominated) {
+         const std::optional<Device>& device, bool deterministic, bool drop_dominated,
+         bool runtime_compiled) {
         py::gil_scoped_release no_gil;
-        return find_candidates(graph, all_algorithms(), device.value_or(cpu_device()),
-                               {workspace_limit_bytes, deterministic, drop_dominated});
+        return find_candidates(
+            graph, all_algorithms(), device.value_or(cpu_device()),
+            {workspace_limit_bytes, deterministic, drop_dominated, runtime_compiled});
       },
       py::arg("graph"), py::arg("workspace_limit_bytes") = std::int64_t{1} << 30,
       py::arg("device") = py::none(), py::arg("deterministic") = false,
-      py::arg("drop_dominated") = false);
+      py::arg("drop_dominated") = false, py::arg("runtime_compiled") = true);
   m.def(
       "offers_of",
       [](const std::string& problem, std::int64_t workspace_limit_bytes,

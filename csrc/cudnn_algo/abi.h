@@ -39,7 +39,12 @@ enum class TensorFormat : int { kNchw = 0, kNhwc = 1 };
 
 enum class ConvolutionMode : int { kConvolution = 0, kCrossCorrelation = 1 };
 
-enum class PointwiseMode : int { kAdd = 0, kReluForward = 100 };
+enum class PointwiseMode : int {
+  kAdd = 0,
+  kReluForward = 100,
+  kGeluForward = 104,
+  kSwishForward = 106
+};
 
 enum class HeuristicMode : int { kInstant = 0, kB = 1, kFallback = 2, kA = 3 };
 

@@ -55,10 +55,11 @@ std::optional<Pattern> take_pattern(std::string_view& name) {
 std::optional<Pattern> pattern_of(const ConvProblem& conv) {
   const auto epilogue = as_bias_add_activation(conv.epilogue);
   if (!epilogue) return std::nullopt;
-  if (epilogue->activation && *epilogue->activation != PostOp::kRelu) return std::nullopt;
+  std::optional<PostOp::Kind> activation;
+  if (epilogue->activation) activation = epilogue->activation->kind;
   for (const PatternInfo& pattern : kPatterns) {
     if (pattern.direction == conv.direction && pattern.bias == epilogue->bias &&
-        pattern.add == epilogue->add && pattern.relu == epilogue->activation.has_value()) {
+        pattern.add == epilogue->add && pattern.activation == activation) {
       return pattern.pattern;
     }
   }

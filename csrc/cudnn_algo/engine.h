@@ -22,27 +22,37 @@ enum class Pattern : std::uint8_t {
   kConvBiasAdd,
   kConvBiasAddRelu,
   kConvBackwardData,
-  kConvBackwardFilter
+  kConvBackwardFilter,
+  // cuDNN has no kernels for the following ones. It compiles them when they first run.
+  kConvRelu,
+  kConvBiasSilu,
+  kConvBiasGelu
 };
 
 struct PatternInfo {
   Pattern pattern;
   std::string_view algorithm;  // "cudnn9.conv_bias_relu"
   Direction direction;
-  bool bias, add, relu;
+  bool bias = false, add = false;
+  std::optional<PostOp::Kind> activation = std::nullopt;
 };
 
 /// All patterns in the order of the enumerators.
-inline constexpr std::array<PatternInfo, 7> kPatterns = {{
-    {Pattern::kConv, "cudnn9.conv", Direction::kForward, false, false, false},
-    {Pattern::kConvBias, "cudnn9.conv_bias", Direction::kForward, true, false, false},
-    {Pattern::kConvBiasRelu, "cudnn9.conv_bias_relu", Direction::kForward, true, false, true},
-    {Pattern::kConvBiasAdd, "cudnn9.conv_bias_add", Direction::kForward, true, true, false},
-    {Pattern::kConvBiasAddRelu, "cudnn9.conv_bias_add_relu", Direction::kForward, true, true, true},
-    {Pattern::kConvBackwardData, "cudnn9.conv_bwd_data", Direction::kBackwardData, false, false,
-     false},
-    {Pattern::kConvBackwardFilter, "cudnn9.conv_bwd_filter", Direction::kBackwardFilter, false,
-     false, false},
+inline constexpr std::array<PatternInfo, 10> kPatterns = {{
+    {Pattern::kConv, "cudnn9.conv", Direction::kForward},
+    {Pattern::kConvBias, "cudnn9.conv_bias", Direction::kForward, true},
+    {Pattern::kConvBiasRelu, "cudnn9.conv_bias_relu", Direction::kForward, true, false,
+     PostOp::kRelu},
+    {Pattern::kConvBiasAdd, "cudnn9.conv_bias_add", Direction::kForward, true, true},
+    {Pattern::kConvBiasAddRelu, "cudnn9.conv_bias_add_relu", Direction::kForward, true, true,
+     PostOp::kRelu},
+    {Pattern::kConvBackwardData, "cudnn9.conv_bwd_data", Direction::kBackwardData},
+    {Pattern::kConvBackwardFilter, "cudnn9.conv_bwd_filter", Direction::kBackwardFilter},
+    {Pattern::kConvRelu, "cudnn9.conv_relu", Direction::kForward, false, false, PostOp::kRelu},
+    {Pattern::kConvBiasSilu, "cudnn9.conv_bias_silu", Direction::kForward, true, false,
+     PostOp::kSilu},
+    {Pattern::kConvBiasGelu, "cudnn9.conv_bias_gelu", Direction::kForward, true, false,
+     PostOp::kGelu},
 }};
 
 [[nodiscard]] constexpr const PatternInfo& info(Pattern pattern) {

@@ -30,7 +30,7 @@ std::string words_of(const PatternInfo& pattern) {
   std::string words;
   if (pattern.bias) words += "+bias";
   if (pattern.add) words += "+add";
-  if (pattern.relu) words += "+relu";
+  if (pattern.activation) words += fmt::format("+{}", to_string(*pattern.activation));
   return words.empty() ? "no epilogue" : words;
 }
 

@@ -52,6 +52,12 @@ std::string_view operation_of(Pattern pattern) {
       return "ConvBwdData";
     case Pattern::kConvBackwardFilter:
       return "ConvBwdFilter";
+    case Pattern::kConvRelu:
+      return "ConvFwd_RELU_FWD";
+    case Pattern::kConvBiasSilu:
+      return "ConvFwd_ADD_SWISH_FWD";
+    case Pattern::kConvBiasGelu:
+      return "ConvFwd_ADD_GELU_FWD";
   }
   return {};
 }

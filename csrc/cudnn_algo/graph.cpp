@@ -21,7 +21,7 @@ class GraphBuilder {
 
   OperationGraph build(Pattern pattern, Handle handle) {
     const PatternInfo& wanted = info(pattern);
-    const bool is_fused = wanted.bias || wanted.add || wanted.relu;
+    const bool is_fused = wanted.bias || wanted.add || wanted.activation;
     const std::size_t src = tensor(kSrcUid, data_type(conv_.dtype), shape_.src, layouts_.src);
     const std::size_t weights =
         tensor(kWeightsUid, data_type(conv_.dtype), shape_.weights, layouts_.weights);
@@ -37,9 +37,9 @@ class GraphBuilder {
       Sizes sizes(shape_.dst.size(), 1);
       sizes[1] = conv_.k;
       const std::size_t bias = tensor(kBiasUid, data_type(conv_.dtype), sizes, layouts_.dst);
-      dst = add_pointwise(PointwiseMode::kAdd, dst, bias, !wanted.relu);
+      dst = add_pointwise(PointwiseMode::kAdd, dst, bias, !wanted.activation);
     }
-    if (wanted.relu) add_pointwise(PointwiseMode::kReluForward, dst, std::nullopt, true);
+    if (wanted.activation) add_pointwise(mode_of(*wanted.activation), dst, std::nullopt, true);
     return finish(pattern, handle);
   }
 
@@ -61,6 +61,19 @@ class GraphBuilder {
     if (is_virtual) tensor.set(AttributeName::kTensorIsVirtual, true);
     tensor.finalize(fmt::format("the tensor '{}'", static_cast<char>(uid)));
     return keep(std::move(tensor));
+  }
+
+  // cuDNN's swish with beta 1, its default, is torch's SiLU.
+  static PointwiseMode mode_of(PostOp::Kind activation) {
+    switch (activation) {
+      case PostOp::kSilu:
+        return PointwiseMode::kSwishForward;
+      case PostOp::kGelu:
+        return PointwiseMode::kGeluForward;
+      default:
+        TORCHALGO_ASSERT(activation == PostOp::kRelu);
+        return PointwiseMode::kReluForward;
+    }
   }
 
   // Adds a virtual tensor between two operations, in the compute type. Its uid is never bound to

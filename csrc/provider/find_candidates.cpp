@@ -151,7 +151,9 @@ ProblemOffers offers_of(const Problem& problem, const Algorithms& algorithms, co
     if (algorithm.is_last_resort || !runs_on(algorithm, device.kind)) continue;
     ask(algorithm, problem, device, options, offers);
   }
-  if (options.drop_dominated) return without_dominated(std::move(offers), to_string(problem));
+  if (!options.runtime_compiled)
+    offers = without_runtime_compiled(std::move(offers), to_string(problem));
+  if (options.drop_dominated) offers = without_dominated(std::move(offers), to_string(problem));
   return offers;
 }
 

@@ -17,6 +17,7 @@ struct CandidateOptions {
   /// a candidate whose activation would run as a separate call, if the same primitive can absorb
   /// the activation.
   bool drop_dominated = false;
+  bool runtime_compiled = true;  // false: refuse what is compiled when it first runs
 };
 
 /// Returns the candidates of every algorithm for every node and for every chain that starts at it.

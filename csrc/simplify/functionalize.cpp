@@ -167,7 +167,7 @@ class Functionalizer {
       change(node);
     } else if (is_any(node, kViews)) {
       make_views(node);
-    } else if (is_any(node, kFresh) && is_tensor(node->output())) {
+    } else if (is_any(node, kFresh) && is_tensor(node->output(0))) {
       for (Value* output : node->outputs()) add_owner(output);
     } else {
       read_elsewhere(node);

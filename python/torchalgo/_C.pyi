@@ -204,6 +204,7 @@ def find_candidates(
     device: Device | None = None,
     deterministic: bool = False,  # leave out what gives other bits in another run
     drop_dominated: bool = False,  # leave out what need not be measured
+    runtime_compiled: bool = True,  # False: leave out what is compiled when it first runs
 ) -> Candidates: ...
 def transform_candidates(
     graph: Graph, candidates: Candidates, device: Device | None = None

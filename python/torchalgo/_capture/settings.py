@@ -60,6 +60,9 @@ class Settings:
         workspace_limit_bytes: primitives that need more bytes of workspace are excluded. Workspace
             is memory for one call, freed at its end. So a plan's peak is the largest workspace of
             its primitives. With several plans, the limit holds for each.
+        runtime_compiled: on a GPU, True also measures cuDNN's engines that are compiled when they
+            first run, which takes seconds for each. Only these join SiLU or GELU with a
+            convolution.
         weight_limit_bytes: the most bytes of all packed weights together. Packed weights are copies
             in the order in which a primitive reads them; the model's own weights are not counted.
             The plan is the cheapest one that keeps the limit. None: no limit. With several plans,
@@ -84,6 +87,7 @@ class Settings:
     cost_db: str | Path | Literal[False] | None = None
     fresh: bool = False
     workspace_limit_bytes: int = 1 << 30
+    runtime_compiled: bool = False
     weight_limit_bytes: int | None = None
     memory_limit_bytes: int | None = None
     max_rel_error: float = MAX_REL_ERROR
@@ -91,7 +95,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         _check_word("Settings", "mode", self.mode, get_args(Mode))
-        for name in ("strict", "run_untimed", "fresh"):
+        for name in ("strict", "run_untimed", "fresh", "runtime_compiled"):
             if not isinstance(value := getattr(self, name), bool):
                 raise Error(f"TA1001 Settings: {name}={value!r}, expected True or False")
         is_path = isinstance(self.cost_db, (str, Path))

@@ -22,6 +22,7 @@ DIRECTIONS: tuple[Direction, ...] = ("fwd", "bwd_data", "bwd_filter")
 DIRECTION_WORDS = dict(
     zip(("forward", "backward_data", "backward_filter"), DIRECTIONS, strict=True)
 )
+OWN_KIND = "torchalgo::"  # begins the kinds of torchalgo's own ops, which have no choice
 DirectionWord = Literal[Direction, "forward", "backward_data", "backward_filter"]
 Directions = DirectionWord | Literal["all"] | Sequence[DirectionWord]
 

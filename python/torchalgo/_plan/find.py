@@ -40,18 +40,22 @@ def find_candidates(
     workspace_limit_bytes: int,
     device: _C.Device | None,
     drop_dominated: bool = True,
+    runtime_compiled: bool = True,
 ) -> _C.Candidates:
     """Returns the candidates of each node.
 
     If `drop_dominated`, candidates that are not worth measuring are left out. For cuDNN, this
-    leaves a few of hundreds of engines and knobs. On a CPU, a call without the activation behind it
+    leaves a few of hundreds of engines and knobs. Engines that are compiled when they first run
+    are left out unless `runtime_compiled`. On a CPU, a call without the activation behind it
     is left out if the same primitive can apply the activation. On a GPU, only deterministic
     primitives are returned if torch's flags ask for them.
     """
     deterministic = device is not None and (
         torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
     )
-    return _C.find_candidates(graph, workspace_limit_bytes, device, deterministic, drop_dominated)
+    return _C.find_candidates(
+        graph, workspace_limit_bytes, device, deterministic, drop_dominated, runtime_compiled
+    )
 
 
 def has_convolutions(graph: _C.Graph) -> bool:

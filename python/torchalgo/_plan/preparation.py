@@ -96,11 +96,14 @@ class Prepared:
     def find_candidates(self, options: Options) -> _C.Candidates:
         """Returns the candidates of each node.
 
-        Dominated candidates are dropped, unless the user has passed a plan or overrides.
+        Dominated candidates are dropped, unless the user has passed a plan or overrides. Engines
+        that are compiled when they first run are dropped unless the plan may have them.
         """
         # The user may name a dominated candidate.
         is_free = options.plan is None and not options.overrides
-        return find_candidates(self.graph, options.workspace_limit_bytes, self.device, is_free)
+        may_compile = options.runtime_compiled or options.plan is not None
+        limit = options.workspace_limit_bytes
+        return find_candidates(self.graph, limit, self.device, is_free, may_compile)
 
     def output_bound(self, options: Options) -> float:
         """Returns the largest relative L2 that the outputs may have to the original model's.

@@ -15,6 +15,7 @@ from torchalgo import _C
 from torchalgo._base.stats import cost_of_samples
 from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.plan import LeftAlone
+from torchalgo._ir.problems import OWN_KIND
 from torchalgo._refine.binding import Tuned
 from torchalgo._refine.net_times import NetTimes, time_in_net
 
@@ -68,12 +69,15 @@ def time_left_ops(
 def left_times(times: NetTimes, graph: _C.Graph, origins: Sequence[int]) -> LeftTimes:
     """Returns the times of the nodes that have no problem and read more than a shape.
 
-    A planned node may also be left as PyTorch's own op, because this is its cheapest primitive.
+    A planned node may also be left as PyTorch's own op, because this is its cheapest primitive. An
+    op of torchalgo that has no choice, such as attention, is not PyTorch's either.
     """
     ops_us: dict[str, float] = {}
     for position, samples in times.left.items():
         node = graph.nodes[origins[position]] if origins[position] >= 0 else None
-        if node is not None and node.problem is None and not node.reads_shape_only:
+        if node is None or node.problem is not None or node.reads_shape_only:
+            continue
+        if not node.kind.startswith(OWN_KIND):
             ops_us[node.name] = ops_us.get(node.name, 0.0) + _us(samples)
     return LeftTimes(_us(times.call), ops_us)
 

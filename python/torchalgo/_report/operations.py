@@ -10,6 +10,7 @@ from typing import Literal
 
 from torchalgo import _C
 from torchalgo._ir.plan import LeftAlone, Plan, PlanNode, PlanTransform, cost_of, regret_of
+from torchalgo._ir.problems import OWN_KIND
 
 Kind = Literal["planned", "transform", "left", "input", "output"]
 LAYOUT_OF_TORCH = "nchw"  # ops that are left to PyTorch read and write it, except views
@@ -142,7 +143,9 @@ class _Describer:
 
     def left(self, node: _C.Node, layouts: tuple[str, str], sizes: str) -> Operation:
         known = self._left.get(node.name, LeftAlone(node.name, node.note))
-        note = known.note or f"torchalgo does not plan {node.kind}"
+        is_own = node.kind.startswith(OWN_KIND)
+        why = "it is torchalgo's own" if is_own else f"torchalgo does not plan {node.kind}"
+        note = known.note or why
         return Operation(
             "left", node.name, primitive=node.kind, src=layouts[0], dst=layouts[1],
             in_net_us=known.measured_us, note=note, line=known.source, sizes=sizes,

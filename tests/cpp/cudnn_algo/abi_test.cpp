@@ -31,6 +31,8 @@ SAME(ConvolutionMode::kConvolution, CUDNN_CONVOLUTION);
 SAME(ConvolutionMode::kCrossCorrelation, CUDNN_CROSS_CORRELATION);
 SAME(PointwiseMode::kAdd, CUDNN_POINTWISE_ADD);
 SAME(PointwiseMode::kReluForward, CUDNN_POINTWISE_RELU_FWD);
+SAME(PointwiseMode::kGeluForward, CUDNN_POINTWISE_GELU_FWD);
+SAME(PointwiseMode::kSwishForward, CUDNN_POINTWISE_SWISH_FWD);
 SAME(HeuristicMode::kInstant, CUDNN_HEUR_MODE_INSTANT);
 SAME(HeuristicMode::kB, CUDNN_HEUR_MODE_B);
 SAME(HeuristicMode::kFallback, CUDNN_HEUR_MODE_FALLBACK);

@@ -82,7 +82,7 @@ TEST(EngineSpec, HasOneSpellingOnly) {
                            "cudnn9.conv.e7{KNOB_2=1}",
                            "cudnn9.conv.e7{STAGES=03}",
                            "cudnn9.conv.e7{STAGES=3}.krsc",
-                           "cudnn9.conv_relu.e7",
+                           "cudnn9.conv_relu6.e7",
                            "cudnn_legacy.fwd.1",
                            "cudnn9.conv.e99999999999999999999"}) {
     EXPECT_FALSE(parse_engine_spec(name).has_value()) << name;
@@ -121,9 +121,12 @@ TEST(Pattern, IsThatOfTheWholeEpilogue) {
   EXPECT_EQ(of(Direction::kForward, {kBias, kAdd, kRelu}), Pattern::kConvBiasAddRelu);
   EXPECT_EQ(of(Direction::kBackwardData, {}), Pattern::kConvBackwardData);
   EXPECT_EQ(of(Direction::kBackwardFilter, {}), Pattern::kConvBackwardFilter);
-  EXPECT_EQ(of(Direction::kForward, {kBias, kSilu}), std::nullopt);
+  EXPECT_EQ(of(Direction::kForward, {kRelu}), Pattern::kConvRelu);
+  EXPECT_EQ(of(Direction::kForward, {kBias, kSilu}), Pattern::kConvBiasSilu);
+  EXPECT_EQ(of(Direction::kForward, {kBias, kGelu}), Pattern::kConvBiasGelu);
+  EXPECT_EQ(of(Direction::kForward, {kBias, kGeluTanh}), std::nullopt);
+  EXPECT_EQ(of(Direction::kForward, {kBias, kAdd, kSilu}), std::nullopt);
   EXPECT_EQ(of(Direction::kForward, {kBias, kRelu, kAdd}), std::nullopt);
-  EXPECT_EQ(of(Direction::kForward, {kRelu}), std::nullopt);
   EXPECT_EQ(of(Direction::kBackwardData, {kBias}), std::nullopt);
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How the fake runs a plan.
+#include <cmath>
+
 #include "cudnn_algo/fake_state.h"
 
 namespace torchalgo::cudnn::fake::detail {
@@ -57,19 +59,26 @@ double broadcast(const std::vector<double>& b, const std::vector<std::int64_t>& 
   return b[static_cast<std::size_t>(at)];
 }
 
+double activated(PointwiseMode mode, double x) {
+  if (mode == PointwiseMode::kSwishForward) return x / (1 + std::exp(-x));
+  if (mode == PointwiseMode::kGeluForward) return x * (1 + std::erf(x / std::sqrt(2.0))) / 2;
+  return x < 0 ? 0 : x;
+}
+
 void run_pointwise(Memory& memory, const Object& operation) {
   const ObjectPtr x = part_of(operation, AttributeName::kOperationPointwiseX);
   const ObjectPtr b = part_of(operation, AttributeName::kOperationPointwiseB);
   const ObjectPtr mode = part_of(operation, AttributeName::kOperationPointwiseDescriptor);
   std::vector<double> values = memory.load(*x);
-  if (value_of<PointwiseMode>(*mode, AttributeName::kPointwiseMode) == PointwiseMode::kAdd) {
+  const auto kind = value_of<PointwiseMode>(*mode, AttributeName::kPointwiseMode);
+  if (kind == PointwiseMode::kAdd) {
     const std::vector<double> added = memory.load(*b);
     const Place place = place_of(*x), place_b = place_of(*b);
     for (std::size_t i = 0; i < values.size(); ++i) {
       values[i] += broadcast(added, place_b.sizes, place.sizes, static_cast<std::int64_t>(i));
     }
   } else {
-    for (double& value : values) value = value < 0 ? 0 : value;
+    for (double& value : values) value = activated(kind, value);
   }
   memory.store(*part_of(operation, AttributeName::kOperationPointwiseY), values);
 }

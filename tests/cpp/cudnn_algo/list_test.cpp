@@ -26,7 +26,7 @@ TEST(CudnnAlgorithms, AreAmongAllAlgorithmsAndRunOnGpusOnly) {
     ASSERT_NE(found, nullptr) << row.name;
     EXPECT_EQ(found->name, row.name);
   }
-  EXPECT_EQ(cudnn_algorithms().size(), 10U);
+  EXPECT_EQ(cudnn_algorithms().size(), 13U);
 }
 
 TEST(CudnnAlgorithms, RefuseWithTheAbsenceWhereThereIsNoCudnn) {
@@ -41,6 +41,9 @@ TEST(CudnnAlgorithms, RefuseWithTheAbsenceWhereThereIsNoCudnn) {
           "fwd_f32_n1c4h5w5_k4r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu",
           "fwd_f32_n1c4h5w5_k4r3s3_st1x1_pad1x1_dil1x1_g1+bias+add",
           "fwd_f32_n1c4h5w5_k4r3s3_st1x1_pad1x1_dil1x1_g1+bias+add+relu",
+          "fwd_f32_n1c4h5w5_k4r3s3_st1x1_pad1x1_dil1x1_g1+relu",
+          "fwd_f32_n1c4h5w5_k4r3s3_st1x1_pad1x1_dil1x1_g1+bias+silu",
+          "fwd_f32_n1c4h5w5_k4r3s3_st1x1_pad1x1_dil1x1_g1+bias+gelu",
           "bwd_data_f32_n1c4h5w5_k4r3s3_st1x1_pad1x1_dil1x1_g1",
           "bwd_filter_f32_n1c4h5w5_k4r3s3_st1x1_pad1x1_dil1x1_g1"}) {
       const Offer offer = row.offer(parse_problem(problem), fake_device());

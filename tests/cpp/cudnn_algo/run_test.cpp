@@ -82,9 +82,10 @@ TEST(RunEngine, RunsThreeDimensionalConvolutions) {
   }
 }
 
-TEST(RunEngine, AddsBiasResidualAndReluByPattern) {
+TEST(RunEngine, AddsBiasResidualAndActivationByPattern) {
   FakeRows fake;
-  for (const std::string epilogue : {"+bias", "+bias+relu", "+bias+add", "+bias+add+relu"}) {
+  for (const std::string epilogue : {"+bias", "+bias+relu", "+bias+add", "+bias+add+relu", "+relu",
+                                     "+bias+silu", "+bias+gelu"}) {
     for (const std::string dtype : {"f32", "f16"}) {
       const std::string text =
           "fwd_" + dtype + "_n2c4h6w5_k6r3s3_st1x1_pad1x1_dil1x1_g1" + epilogue;

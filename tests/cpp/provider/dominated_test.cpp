@@ -9,15 +9,13 @@ namespace {
 struct Row {
   const char* name;
   std::optional<std::int64_t> hidden_bytes;
-  bool is_runtime_compiled = false;
 };
 
 std::vector<std::string> kept(const std::vector<Row>& rows) {
   ProblemOffers offers;
   for (const Row& row : rows) {
     offers.primitives.push_back({row.name, Layout::kNhwc, Layout::kNhwc});
-    offers.traits.push_back(
-        {.is_runtime_compiled = row.is_runtime_compiled, .hidden_bytes = row.hidden_bytes});
+    offers.traits.push_back({.hidden_bytes = row.hidden_bytes});
   }
   const std::size_t count = offers.primitives.size();
   const ProblemOffers result = without_dominated(std::move(offers), "problem");
@@ -43,16 +41,13 @@ TEST(WithoutDominated, KeepsOtherKnobsInNativeLayoutsOnly) {
             (Names{"c.e1", "c.e2", "c.e2{A=1}"}));
 }
 
-TEST(WithoutDominated, KeepsWhatIsCompiledAtItsFirstRunOnlyIfThereIsNothingElse) {
-  EXPECT_EQ(kept({{"c.e1", 0}, {"c.e71", 0, true}}), (Names{"c.e1"}));
-  EXPECT_EQ(kept({{"c.e71", 0, true}}), (Names{"c.e71"}));
-}
-
-TEST(WithoutDominated, SaysWhy) {
+TEST(WithoutRuntimeCompiled, SaysWhy) {
   ProblemOffers offers;
   offers.primitives = {{"c.e1"}, {"c.e71"}};
   offers.traits = {{}, {.is_runtime_compiled = true}};
-  const ProblemOffers result = without_dominated(std::move(offers), "problem");
+  const ProblemOffers result = without_runtime_compiled(std::move(offers), "problem");
+  ASSERT_EQ(result.primitives.size(), 1U);
+  EXPECT_EQ(result.primitives[0].name, "c.e1");
   ASSERT_EQ(result.refusals.size(), 1U);
   EXPECT_EQ(result.refusals[0].primitive, "c.e71");
   EXPECT_NE(result.refusals[0].reason.find("compiles"), std::string::npos);
