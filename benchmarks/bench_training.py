@@ -307,10 +307,11 @@ def show(record: harness.Record) -> None:
 
 
 def last_records(path: Path) -> list[harness.Record]:
-    """Returns the last record of each network, batch, size and number of threads."""
+    """Returns the last record of each network, batch, size, number of threads and ISA."""
     found = {}
     for line in harness.read_lines(path):
-        found[line["network"], line["batch"], line["size"], line["threads"]] = line
+        settings = (line["batch"], line["size"], line["threads"], line["machine"]["isa"])
+        found[line["network"], settings] = line
     return list(found.values())
 
 
@@ -352,14 +353,15 @@ def print_table(path: Path) -> None:
         own = statistics.median(record["step_ms"]["torchalgo"])
         peaks, errors = record["peak_mb"], record["gradient_error"]
         rows.append([
-            record["network"], str(record["batch"]), str(record["threads"]), f"{own:.0f}",
+            record["network"], record["machine"]["isa"], str(record["batch"]),
+            str(record["threads"]), f"{own:.0f}",
             f"{eager:.2f}", f"{middle:.2f} [{low:.2f}, {high:.2f}] {peer}",
             f"{errors['planned']:.0e} / {errors['eager']:.0e}",
             f"{peaks['torchalgo'] / peaks['eager']:.2f}" if peaks.get("eager") else "-",
             f"{record['plan_s']:.0f}", gain_of_stages(record),
         ])  # fmt: skip
     titles = [
-        "network", "batch", "threads", "step, ms", "eager / ours", "best of PyTorch / ours",
+        "network", "ISA", "batch", "threads", "step, ms", "eager / ours", "best of PyTorch / ours",
         "worst gradient error, ours / eager", "peak memory / eager's", "planned in s",
         "gain over the staged plan",
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from harness import Record
 from pages import OWN, TableError, ms, ratio_cell, setting_of, table
 from torchalgo._base.stats import Faster
 
-START = "<!-- table: benchmarks/make_tables.py readme -->"
+START = "<!-- table: benchmarks/make_tables.py models -->"
 END = "<!-- end of table -->"
 PYTORCH = ("eager", "channels_last", "optimize_for_inference")
 EXPORTED = ("onnxruntime", "openvino")
@@ -388,10 +388,11 @@ def make_readme_table(records: Sequence[Record]) -> str:
             f"Batch 1, f32, {threads} thread{'s' if threads > 1 else ''}. The table compares"
             " torchalgo with the fastest of these engines: eager, channels_last,"
             f" optimize_for_inference, Inductor, ONNX Runtime ({_ways(chosen)}) and OpenVINO. A"
-            " ratio is the engine's time divided by torchalgo's. The last column compares torchalgo"
-            " with the fastest of the first three engines.",
+            " ratio is the engine's time divided by torchalgo's: the median of the ratios of single"
+            " rounds, which may differ a little from the quotient of the two times. The last column"
+            " compares torchalgo with the fastest of the first three engines.",
             "",
-            *table([*head, "ratio over PyTorch's best"], rows),
+            *table([*head, "ratio over PyTorch without Inductor"], rows),
             "",
             shares(chosen),
             "",
@@ -406,7 +407,7 @@ def _ways(records: Sequence[Record]) -> str:
     """Describes how ONNX Runtime's idle threads waited in these records."""
     found = {r["engines"].get("onnxruntime", {}).get("ways", "not run") for r in records}
     if all(ways.endswith(FASTER) for ways in found):
-        return "spinning on or off, the faster"
+        return "its idle threads spinning or asleep, the faster"
     return "spinning off" if found == {"timed with spinning off only"} else "see docs/benchmarks.md"
 
 

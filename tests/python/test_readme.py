@@ -103,7 +103,7 @@ def test_make_targets_exist() -> None:
 @pytest.mark.parametrize(
     ("page", "order"),
     [
-        (README, ["<!-- table: benchmarks/make_tables.py readme -->", "<!-- end of table -->"]),
+        (README, ["<!-- table: benchmarks/make_tables.py models -->", "<!-- end of table -->"]),
         (GUIDE, ["<!-- demo output -->", "<!-- end of demo output -->"]),
     ],
 )

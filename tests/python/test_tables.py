@@ -66,7 +66,9 @@ def test_the_faster_of_onnx_runtimes_two_ways_counts(files: Files) -> None:
     assert "ONNX Runtime: timed with spinning off only" in text
     assert "ONNX Runtime: spinning on, the faster of on and off" in text
     files.make(record("beta", onnxruntime_spinning=1.1))
-    assert "ONNX Runtime (spinning on or off, the faster)" in files.readme.read_text()
+    assert (
+        "ONNX Runtime (its idle threads spinning or asleep, the faster)" in files.readme.read_text()
+    )
 
 
 def test_a_loss_is_shown_as_a_loss(files: Files) -> None:
