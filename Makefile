@@ -43,7 +43,7 @@ test-cpp: build
 	@ctest --test-dir $(BUILD) --output-on-failure -j 2 --no-tests=error
 
 test-python: build
-	@$(PY) -m pytest -q --durations=25
+	@$(PY) -m pytest -q --durations=25 -n 2 --dist worksteal
 
 test-quick: build
 	@$(PY) -m pytest -q --durations=25 -m "not slow"

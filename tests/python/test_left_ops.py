@@ -125,6 +125,30 @@ def test_an_op_of_a_planned_node_is_not_left_though_pytorch_runs_it() -> None:
     assert len(found.ops_us) == len(LEFT)
 
 
+class Attend(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.conv(x).flatten(2)
+        weights = torch.softmax(tokens.transpose(1, 2) @ tokens * 0.3, -1)
+        return torch.fft.fft(weights @ tokens.transpose(1, 2)).abs()
+
+
+def test_torchalgos_own_attention_is_not_left_to_pytorch() -> None:
+    inputs = (torch.rand(1, 3, 8, 8),)
+    imported = _C.import_graph(freeze(Attend().eval(), inputs, "trace")._c, inputs)
+    kinds = {node.name: node.kind for node in imported.graph.nodes}
+    assert "torchalgo::attention" in kinds.values()
+    scripted, origins = rewrite_with_origins(imported, any_plan(imported.graph, 0), strict=False)
+    runner = _C.GraphRunner.make(scripted._c, [])
+    assert runner is not None
+    times = time_in_net({"run": lambda: runner.run(*inputs)}, passes=3, least=3)["run"]
+    left = {kinds[name] for name in left_times(times, imported.graph, origins).ops_us}
+    assert "aten::fft_fft" in left and "torchalgo::attention" not in left
+
+
 def test_the_time_is_the_median_of_the_faster_half_of_the_calls() -> None:
     tuned, imported, inputs = bound("trace")
     calls: list[str] = []

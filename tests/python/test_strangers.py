@@ -43,6 +43,22 @@ class UNet(nn.Module):
         return self.out(torch.cat([up, top], 1))
 
 
+class ChannelAttention(nn.Module):
+    """As in CBAM: the adaptive maximum is an operation with two results, of which one is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 3, padding=1)
+        self.squeeze, self.excite = nn.Conv2d(16, 4, 1), nn.Conv2d(4, 16, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.conv(x)
+        largest = functional.adaptive_max_pool2d(x, 1)
+        mean = functional.adaptive_avg_pool2d(x, 1)
+        parts = [self.excite(self.squeeze(y).relu_()) for y in (largest, mean)]
+        return x * torch.sigmoid(parts[0] + parts[1])
+
+
 class Gate(nn.Module):
     """At a 1-pixel image the gate and what it gates have equal sizes."""
 
@@ -111,6 +127,7 @@ CASES = {
     "gate of one pixel": (Gate, (1, 3, 1, 1), [(3, 3, 1, 1), (3, 3, 7, 6)]),
     "odd": (Odd, (1, 3, 21, 22), [(3, 3, 17, 30)]),
     "decoder": (Decoder, (1, 20, 5, 7), [(3, 20, 2, 1)]),
+    "channel attention": (ChannelAttention, (1, 3, 12, 9), [(2, 3, 7, 8)]),
 }
 
 
