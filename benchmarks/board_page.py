@@ -379,10 +379,9 @@ def make_page(records: Sequence[Record], layers: Sequence[Record] = ()) -> str:
         " MNN is left out: its converter installs packages by itself, in order to send logs.",
         "- With `--isa avx2`, torchalgo, PyTorch and OpenVINO's convolutions use AVX2 only."
         " OpenVINO's other operations keep no limit. ONNX Runtime has none, so it is left out.",
-        "- *Left to PyTorch* is the part of a call in operations that are not planned. Records up"
-        " to 2026-11-25 count torchalgo's own attention as well. *Single calls* are the minimum"
-        " in ms, then the median and the 95th percentile divided by the minimum. The A/A control"
-        " compares the even rounds of torchalgo with the odd ones.",
+        "- *Left to PyTorch*: the part of a call that is not planned; up to 2026-11-25 with"
+        " torchalgo's own attention. *Single calls*: the minimum in ms, then the median and the"
+        " 95th percentile divided by it. The A/A control compares even rounds with odd ones.",
         "- *Layers that lose most* are planned layers that take longer than the faster of ATen and"
         " OpenVINO, each timed alone by bench_layers.py: how much longer, and their own time.",
         "",

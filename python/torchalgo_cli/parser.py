@@ -427,6 +427,10 @@ def _add_tuning(command: argparse.ArgumentParser) -> None:
         " from the database",
     )  # fmt: skip
     command.add_argument(
+        "--runtime-compiled", action="store_true",
+        help="on a GPU: also measure engines that cuDNN compiles when they first run",
+    )  # fmt: skip
+    command.add_argument(
         "--strict", action="store_true",
         help="fail if a primitive of the plan cannot run here (default: run PyTorch's instead)",
     )  # fmt: skip

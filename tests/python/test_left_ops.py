@@ -213,6 +213,13 @@ def test_ops_of_a_microsecond_are_listed_only_with_a_reason_of_their_own() -> No
     assert [item.name for item in with_times([], imported, {"attend": 1.0})] == ["attend"]
 
 
+def test_without_times_all_ops_are_listed_but_views() -> None:
+    _, imported, _ = bound("trace")
+    found = with_times([], imported, None)
+    assert base_names(item.name for item in found) == set(LEFT)
+    assert all(item.measured_us is None and item.source for item in found)
+
+
 def test_the_line_is_the_innermost_one_of_the_model_without_folders() -> None:
     inside = f"{Path(torch.__file__).parent}/nn/functional.py(2137): softmax"
     own = f"{Path(torchalgo.__file__).parent}/_capture/freeze.py(12): trace"

@@ -450,6 +450,12 @@ ROWS = [
         lambda t: ((t.folder / "some").mkdir(), t.fast.save(t.folder / "some" / "model.pt")),
     ),
     Row(
+        "saving under the suffix of another format", "TA2003",
+        lambda t: t.fast.save(t.folder / "model.onnx"),
+        ("model.onnx", "another format", ".pt for TorchScript", ".pt2"),
+        lambda t: t.fast.save(t.folder / "model.pt2"),
+    ),
+    Row(
         "a report of an unknown kind", "TA2010",
         lambda t: t.fast.report(t.folder / "report.pdf"),
         ("'.pdf'", "expected one of", ".html"),

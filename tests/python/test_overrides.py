@@ -56,6 +56,14 @@ def test_a_name_without_variant_allows_its_variants(net: Net, x: torch.Tensor) -
     assert matches_name(chosen["layer1.0.conv2"], "cpu.winograd_f2x2_3x3")
 
 
+def test_an_override_of_what_pytorch_runs_says_so() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveMaxPool2d(2), nn.Conv2d(4, 4, 1)).eval()
+    with pytest.raises(torchalgo.Error, match="matches no planned layer: PyTorch runs 1, which"):
+        torchalgo.optimize(
+            model, torch.rand(1, 3, 9, 9), overrides={"1": "aten.pool"}, budget_s=2.0
+        )
+
+
 def test_an_override_that_matches_nothing_lists_the_convolutions(net: Net, x: torch.Tensor) -> None:
     with pytest.raises(torchalgo.Error, match=r"'layer9.\*' matches no layer.*layer1.0.conv1"):
         torchalgo.optimize(

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import pickle
 import shutil
@@ -139,6 +140,15 @@ def test_the_table_shows_each_choice_and_fits_120_columns() -> None:
     assert "aten only" in text
     assert "1.463x this plan" in text
     assert "conv9: inside a loop" in text
+
+
+def test_a_change_behind_an_op_of_pytorch_names_the_op() -> None:
+    plan = make_plan()
+    behind = dataclasses.replace(plan.transforms[0], value="y", producer="einsum_0")
+    lines = str(make_plan(transforms=[plan.transforms[0], behind])).splitlines()
+    assert [line.split("  layout")[0].rstrip() for line in lines if line.startswith("  >")] == [
+        "  > nChw16c", "  > nChw16c of einsum_0",
+    ]  # fmt: skip
 
 
 def test_an_absorbed_node_has_no_row_of_its_own() -> None:

@@ -69,7 +69,7 @@ def test_python_snippets_run_in_order(
     printed = capsys.readouterr().out
     assert "layer1.0.conv2" in printed and "cpu.winograd_f4x4_3x3" in printed
 
-    overridden = {n.name: n.primitive for n in names["fast"].plan.nodes}
+    overridden = {n.name: n.primitive for n in names["forced"].plan.nodes}
     assert overridden["layer1.0.conv2"].startswith("cpu.winograd_f4x4_3x3")
     aten = {n.name: n.primitive for n in names["other"].nodes}
     assert aten["layer1.1.conv1"] == "aten.conv"

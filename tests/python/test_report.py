@@ -243,10 +243,15 @@ def test_the_bars_are_timed_if_asked_for(tuned: torchalgo.Optimized, tmp_path: P
     assert all("of" in name and "layers" in name for name in {*rows} - timed if rows[name][2] == "")
 
 
-def test_too_little_time_measures_nothing(tuned: torchalgo.Optimized, tmp_path: Path) -> None:
+def test_too_little_time_measures_the_plan_and_says_what_is_missing(
+    tuned: torchalgo.Optimized, tmp_path: Path
+) -> None:
     tuned.report(tmp_path / "report.html", measure_s=1e-3)
     whole = read_page((tmp_path / "report.html").read_text("utf-8"))
-    assert all(len(cells(row)) <= 4 for row in whole.all("table", "bars")[0].all("tr"))
+    rows = [cells(row) for row in whole.all("table", "bars")[0].all("tr")]
+    timed = [row[0] for row in rows if len(row) == 6 and row[5].endswith("x")]
+    assert [name.split(":")[0] for name in timed] == ["this plan"]
+    assert "No time was left to measure: only PyTorch's algorithms; all layers" in whole.text
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, "60", float("nan")])

@@ -22,6 +22,7 @@ def tuning_arguments(args: argparse.Namespace) -> dict[str, Any]:
         cost_db=False if args.no_cost_db else args.cost_db,
         fresh=args.fresh,
         workspace_limit_bytes=args.workspace_limit,
+        runtime_compiled=args.runtime_compiled,
         weight_limit_bytes=args.weight_limit,
         memory_limit_bytes=getattr(args, "memory_limit", None),  # only of `optimize`
         max_rel_error=args.max_rel_error,

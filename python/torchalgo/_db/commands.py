@@ -81,7 +81,7 @@ def _import(args: argparse.Namespace) -> int:
         if merged.seen and merged.unsound == merged.seen:
             raise Error(
                 f"TA3102 db import: {args.file} has no row that torchalgo db export wrote; expected"
-                " such a file"
+                " such a file; db merge reads a database"
             )
         _check_kept(store)
     _tell(args, args.file, merged)

@@ -66,6 +66,12 @@ def _matches(nodes: list[_C.Node], pattern: str) -> list[int]:
     named = [(i, node) for i, node in planned if fnmatchcase(node.name, pattern)]
     matches = [i for i, node in named if is_convolution(node)] or [i for i, _ in named]
     if not matches:
+        left = [node.name for node in nodes if node.problem is None]
+        if found := [name for name in left if fnmatchcase(name, pattern)]:
+            raise Error(
+                f"TA4202 overrides: {pattern!r} matches no planned layer: PyTorch runs"
+                f" {some(found)}, which cannot be fixed"
+            )
         names = [node.name for _, node in planned if is_convolution(node)]
         raise Error(f"TA4202 overrides: {pattern!r} matches no layer{near_layers(pattern, names)}")
     return matches
@@ -114,5 +120,6 @@ def _refuse(
             f"TA4203 {head} does not run on this kind of device, or is never planned: choose"
             f" another{supported}"
         )
-    hint = near(primitive, sorted(offered | algorithms), 0.75) or supported
+    longer = {name for name in offered if name.startswith(primitive)}
+    hint = near(primitive, sorted(longer or offered | algorithms), 0.75) or supported
     raise Error(f"TA4004 {head}: there is no such primitive{hint}")

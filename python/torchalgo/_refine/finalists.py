@@ -51,11 +51,11 @@ class Finalists:
             plan = describe(native)
         if context is not None:
             times = f"plan {context.kept} of {context.rounds} timed in the net"
-            plan = dataclasses.replace(
-                plan,
-                method=f"{plan.method}; {times}",
-                left_alone=with_times(plan.left_alone, prepared.imported, chosen.left_us),
-            )
+            plan = dataclasses.replace(plan, method=f"{plan.method}; {times}")
+        is_timed = context is not None and context.run_us is not None
+        left_us = chosen.left_us if is_timed else None
+        left_alone = with_times(plan.left_alone, prepared.imported, left_us)
+        plan = dataclasses.replace(plan, left_alone=left_alone)
         plan = dataclasses.replace(
             plan,
             comparisons=compared_costs(chosen.weaker, objective),
@@ -212,9 +212,12 @@ class Contest:
         return dataclasses.replace(verdict, reason=reason)
 
     def _out_of_time(self) -> GuardVerdict:
+        given = self._options.budget_s
+        longer = max(self._budget.whole_s, 2 * given if isinstance(given, (int, float)) else 0.0)
         reason = (
-            f"{OUT_OF_BUDGET} before it was timed, which needs a budget_s of about"
-            f" {self._budget.whole_s:.0f}; run_untimed=True runs the plan untimed"
+            f"{OUT_OF_BUDGET} before it was timed: give more time, such as budget_s={longer:.0f}"
+            f" (--budget {longer:.0f}), or run the plan untimed, with run_untimed=True"
+            " (--run-untimed)"
         )
         return guard.untimed_verdict(reason, self._options.run_untimed)
 

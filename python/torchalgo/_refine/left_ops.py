@@ -23,6 +23,15 @@ PASSES = 7
 LEAST_PASSES = 3
 WARMUP = 1
 LEAST_US = 1.0  # ops that take less are listed only if their kind can be planned
+# These mostly move no data.
+VIEWS = {
+    f"aten::{name}"
+    for name in (
+        "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "expand_as",
+        "permute", "transpose", "t", "select", "slice", "narrow", "split", "chunk", "unbind",
+        "split_with_sizes", "detach", "alias", "contiguous", "dropout", "to",
+    )
+}  # fmt: skip
 
 _CALL = re.compile(r"(.+)\((\d+)\): (.+)")
 _TORCH, _OWN = (str(Path(file).parent) for file in (torch.__file__, _C.__file__))
@@ -75,11 +84,15 @@ def left_times(times: NetTimes, graph: _C.Graph, origins: Sequence[int]) -> Left
     ops_us: dict[str, float] = {}
     for position, samples in times.left.items():
         node = graph.nodes[origins[position]] if origins[position] >= 0 else None
-        if node is None or node.problem is not None or node.reads_shape_only:
-            continue
-        if not node.kind.startswith(OWN_KIND):
+        if node is not None and is_left(node):
             ops_us[node.name] = ops_us.get(node.name, 0.0) + _us(samples)
     return LeftTimes(_us(times.call), ops_us)
+
+
+def is_left(node: _C.Node) -> bool:
+    """Returns True if PyTorch runs the node, and the node reads more than a shape."""
+    is_own = node.kind.startswith(OWN_KIND)
+    return node.problem is None and not node.reads_shape_only and not is_own
 
 
 def _us(samples: Sequence[float]) -> float:
@@ -87,15 +100,22 @@ def _us(samples: Sequence[float]) -> float:
 
 
 def with_times(
-    left_alone: Sequence[LeftAlone], imported: _C.Imported, ops_us: Mapping[str, float]
+    left_alone: Sequence[LeftAlone], imported: _C.Imported, ops_us: Mapping[str, float] | None
 ) -> list[LeftAlone]:
-    """Returns the notes on the whole model, and the nodes with their times and lines."""
+    """Returns the notes on the whole model, and the nodes with their times and lines.
+
+    If the nodes were not timed (`ops_us` is None), all are listed except views.
+    """
     found = [item for item in left_alone if not item.name]
     for i, node in enumerate(imported.graph.nodes):
-        if node.note or ops_us.get(node.name, 0.0) >= LEAST_US:
+        if ops_us is None:
+            is_listed = is_left(node) and node.kind not in VIEWS
+        else:
+            is_listed = ops_us.get(node.name, 0.0) >= LEAST_US
+        if node.note or is_listed:
             note = node.note or f"torchalgo does not plan {node.kind}"
             line = source_line(imported.source_calls(i))
-            found.append(LeftAlone(node.name, note, ops_us.get(node.name), line))
+            found.append(LeftAlone(node.name, note, (ops_us or {}).get(node.name), line))
     return found
 
 

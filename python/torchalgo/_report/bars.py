@@ -78,6 +78,12 @@ class Bars:
     def are_measured(self) -> bool:
         return any(bar.measured is not None for bar in self.bars)
 
+    @property
+    def without_time(self) -> list[str]:
+        """The bars of plans that can be timed and were not. Those of one algorithm cannot."""
+        every = [bar for bar in self.bars if bar.group != "algorithm"]
+        return [bar.label for bar in every if bar.measured is None]
+
     def ratio_of(self, group: Group) -> float | None:
         """Returns the least ratio of a group, or None if it has no bar."""
         found = [bar.ratio for bar in self.bars if bar.group == group and bar.ratio is not None]

@@ -14,7 +14,7 @@ import torch
 from torchalgo._base.stats import is_faster
 from torchalgo._C import Error
 from torchalgo._ir.plan import Plan
-from torchalgo._measure.guard import LEAST_ROUNDS, PLAN, synchronizer, time_interleaved
+from torchalgo._measure.guard import PLAN, synchronizer, time_interleaved
 from torchalgo._report.bars import MeasuredBar
 from torchalgo._run.original import Original
 
@@ -30,14 +30,15 @@ def measure_bars(
 ) -> dict[str, MeasuredBar]:
     """Times whole calls of `plan` and of the other plans, in rounds.
 
-    Plans that need more than the time allows, or that cannot run here, are left out.
+    Plans for which there is no time, or that cannot run here, are left out.
 
     Args:
         others: plans by their names in plan.comparisons.
         original: the model, with the example call.
-        limit_s: after this many seconds, no further module is built and no further round begins.
+        limit_s: when a part of it is over, no further module is built. When it is over, no further
+            round begins, once LEAST_ROUNDS of guard.py were run.
 
-    Returns: by name; the plan itself is "plan". Empty if there was no time for enough rounds.
+    Returns: by name; the plan itself is "plan".
     """
     began = time.monotonic()
     arguments, keywords = original.calls[0]
@@ -52,17 +53,14 @@ def measure_bars(
         calls[name] = lambda module=module: module(*arguments, **keywords)  # type: ignore[misc]
     if PLAN not in calls:
         return {}
-    left = max(limit_s - (time.monotonic() - began), 0.0)
+    left_s = max(limit_s - (time.monotonic() - began), 0.0)
     device = next((t.device for t in arguments if isinstance(t, torch.Tensor)), torch.device("cpu"))
     times = time_interleaved(
-        calls, rounds=ROUNDS, budget_s=left, most_s=left, synchronize=synchronizer(device)
+        calls, rounds=ROUNDS, budget_s=left_s, synchronize=synchronizer(device)
     )
-    rounds = min(map(len, times.values()))
-    if rounds < LEAST_ROUNDS:
-        return {}
     found = {}
     for name, ns in times.items():
-        result = is_faster(ns[:rounds], times[PLAN][:rounds])
+        result = is_faster(ns, times[PLAN])
         median_us = statistics.median(ns) / 1000
         found[name] = MeasuredBar(median_us, result.ratio, result.low, result.high)
     return found

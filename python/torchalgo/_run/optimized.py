@@ -32,6 +32,11 @@ from torchalgo._run.runner import held_weight_bytes
 from torchalgo._run.shape_dispatch import join
 
 PLAN_FILE = "plan.json"  # its name among a saved file's extra files
+# Suffixes that a TorchScript file must not have, since readers expect something else.
+OTHER_FORMATS = {
+    ".engine", ".h5", ".html", ".json", ".npz", ".onnx", ".pb", ".py", ".safetensors", ".tflite",
+    ".txt", ".xml",
+}  # fmt: skip
 GRAPHS_FILE = "graphs.json"  # the same for a list of the graphs of the plans, for reports
 
 
@@ -253,6 +258,11 @@ class Optimized(PlannedCalls):
         """
         if not Path(path).name or Path(path).is_dir():
             raise Error(f"TA2002 save: {str(path)!r} is a folder, expected a file such as model.pt")
+        if Path(path).suffix in OTHER_FORMATS:
+            raise Error(
+                f"TA2003 save: {str(path)!r} names a file of another format: end it in .pt for"
+                " TorchScript, or in .pt2 for torch.export"
+            )
         if Path(path).suffix != ".pt2":
             module = self._portable() if portable else self.scripted
             write_file(path, self._bytes_of(module), "save")

@@ -69,10 +69,10 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
         after.setdefault(t.producer, []).append(t)
     rows: list[tuple[str, ...]] = []
 
-    def add_transforms(producer: str) -> None:
+    def add_transforms(producer: str, of: str = "") -> None:
         for t in after.pop(producer, []):
             cost = f"{cost_of(t, plan):.1f}"
-            rows.append((f"  > {t.dst}", t.primitive, _layouts(t.src, t.dst), "", cost, "", ""))
+            rows.append((f"  > {t.dst}{of}", t.primitive, _layouts(t.src, t.dst), "", cost, "", ""))
 
     add_transforms("")
     for n in plan.nodes:
@@ -87,8 +87,8 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
             runner_up = f"{rival} {_layouts(rival_src, rival_dst)}" if arrow else n.runner_up
             rows.append((n.name, n.primitive, layouts, _fused(n.problem), cost, runner_up, regret))
         add_transforms(n.name)
-    for producer in list(after):
-        add_transforms(producer)
+    for producer in list(after):  # nodes that PyTorch runs have no row of their own
+        add_transforms(producer, f" of {producer}")
     return rows
 
 
