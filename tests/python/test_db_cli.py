@@ -75,6 +75,8 @@ def test_every_error_is_one_line_with_exit_code_1(capsys: Capsys, tmp_path: Path
     path = make(tmp_path / "costs.sqlite3", 1)
     text = tmp_path / "text.txt"
     text.write_text("hello\n")
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text("{}\n")
     link = tmp_path / "link.sqlite3"
     link.symlink_to(path)
     for message, argv in (
@@ -82,6 +84,7 @@ def test_every_error_is_one_line_with_exit_code_1(capsys: Capsys, tmp_path: Path
         ("there is no database", ("verify", "--cost-db", tmp_path / "none.sqlite3")),
         ("there is no database", ("export", tmp_path / "rows", "--cost-db", tmp_path / "none")),
         ("not a database", ("merge", text, "--cost-db", path)),
+        ("db import reads lines of JSON", ("merge", lines, "--cost-db", path)),
         ("stays as it is", ("verify", "--cost-db", text)),
         ("is a link", ("info", "--cost-db", link)),
         ("cannot read", ("import", tmp_path / "none.jsonl")),

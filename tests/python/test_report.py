@@ -429,7 +429,7 @@ def test_details_have_the_candidates_and_refusals_of_a_run(
     assert [row[0] for row in chosen] == [node.primitive]
     assert float(chosen[0][2]) == pytest.approx(node.predicted_us, abs=0.06)
     assert len(heading.parent.all("tr")) > 2
-    assert "Algorithms that refuse it" in heading.parent.text
+    assert "Algorithms that cannot compute it" in heading.parent.text
 
 
 # ---- other plans ---------------------------------------------------------------------------------

@@ -50,6 +50,11 @@ def _info(args: argparse.Namespace) -> int:
 def _merge(args: argparse.Namespace) -> int:
     for source in args.source:
         _check_exists(source)
+        if Path(source).suffix in (".jsonl", ".json"):
+            raise Error(
+                f"TA3102 db merge: {source} is no database, expected one such as costs.sqlite3;"
+                " db import reads lines of JSON"
+            )
     with _opened(_path(args), makes=True) as store:
         for source in args.source:
             with _opened(source, read_only=True) as other:

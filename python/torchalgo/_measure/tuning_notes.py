@@ -30,7 +30,8 @@ def method_note(knowledge: Knowledge, phase: Phase, facts: Facts) -> str:
     costs, predictor = knowledge.costs, knowledge.predictor
     every = [key for key in knowledge.rules.primitives if not _C.is_view(key.primitive)]
     measured = sum(key in costs.costs for key in every)
-    notes = [f"measured {measured} of {len(every)} candidates"]
+    when = "" if facts.samples or not measured else ", all before this run"
+    notes = [f"measured {measured} of {len(every)} candidates{when}"]
     if predictor is not None:
         notes.append(
             f"{sum(map(costs.is_known, every)) - measured} costs predicted from"
