@@ -42,6 +42,12 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHALGO_CACHE_DIR", str(tmp_path / "cache"))
 
 
+@pytest.fixture(autouse=True)
+def _own_seed() -> None:
+    """The random numbers of a test are the same whatever ran before it in this process."""
+    torch.manual_seed(0)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write tests/golden/cudnn for this cuDNN"

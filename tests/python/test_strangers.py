@@ -265,8 +265,12 @@ def read_plan(data: dict[str, object]) -> Plan:
 
 def test_files_that_cannot_be_written_are_errors(fast: torchalgo.Optimized, tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
-    for write in (fast.save, fast.plan.save, fast.report):
+    for write, name in (
+        (fast.save, "net.pt"),
+        (fast.plan.save, "net.json"),
+        (fast.report, "net.json"),
+    ):
         with pytest.raises(torchalgo.Error, match="cannot write"):
-            write(nowhere / "net.json")
+            write(nowhere / name)
     with pytest.raises(torchalgo.Error, match="is a folder"):
         fast.save(tmp_path)
