@@ -46,7 +46,7 @@ def quick(model: Any = None, inputs: Any = None, **options: Any) -> Any:
 
 @dataclass
 class Things:
-    """What the mistakes need: an optimized model, and the files of it."""
+    """Holds an optimized model and its files, which the mistakes need."""
 
     fast: torchalgo.Optimized
     folder: Path

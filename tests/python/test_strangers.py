@@ -44,7 +44,7 @@ class UNet(nn.Module):
 
 
 class ChannelAttention(nn.Module):
-    """As in CBAM: the adaptive maximum is an operation with two results, of which one is read."""
+    """Channel attention as in CBAM. The adaptive maximum has two results; the model reads one."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -236,7 +236,6 @@ def test_only_stochastic_depth_cuts_efficientnet() -> None:
 
 @pytest.mark.parametrize("name", ["mobilenet_v3_small", "regnet_y_400mf", "efficientnet_b0"])
 def test_gradients_of_networks_of_torchvision(tmp_path: Path, name: str) -> None:
-    torch.manual_seed(0)  # whatever test ran before
     model = getattr(torchvision.models, name)(weights=None)
     x = torch.rand(4, 3, 64, 64)
     both = trio(model, x, tmp_path)

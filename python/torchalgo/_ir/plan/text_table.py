@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 
 class ShownAsText:
-    """What a notebook shows of an object is its text, in letters of one width."""
+    """A notebook shows an object of this class as its text, in letters of equal width."""
 
     __slots__ = ()
 
