@@ -270,11 +270,15 @@ def _add_diff(commands: Any) -> None:
     command = _add_command(
         commands, "diff", "compare the plans of two files",
         "Prints the operations for which two plans of one model differ, and what each choice"
-        " costs. Plans are compared for each shape that both files have.",
-        "before.plan.json after.plan.json",
+        " costs. Plans are compared for each shape that both files have. With -o, also writes a"
+        " page with this table and a report of each plan.",
+        "before.plan.json after.plan.json -o diff.html",
     )  # fmt: skip
     for name in ("first", "second"):
         command.add_argument(name, type=Path, help="a .plan.json file, or a .pt file of torchalgo")
+    command.add_argument(
+        "-o", "--output", dest="report", type=Path, metavar="FILE", help="the page: FILE.html"
+    )
 
 
 def _add_others(commands: Any) -> None:

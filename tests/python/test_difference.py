@@ -9,6 +9,7 @@ import pytest
 
 import torchalgo
 from support.command import run
+from support.page import cells, read_page
 from support.plans import make_node, make_plan
 from torchalgo._ir.plan import Plan, PlanEnergy, save_plans
 from torchalgo._report.difference import Choice, Difference, compare
@@ -95,3 +96,23 @@ def test_the_command_compares_the_shapes_that_both_files_have(
     assert "TA7204 diff:" in error and "expected a shape that both have" in error
     assert "there is no file" in run(capsys, "diff", first, tmp_path / "no.json", code=1)
     run(capsys, "diff", first, code=2)
+
+
+def test_the_command_writes_a_page_with_the_differences_and_both_plans(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    before, after, page = (tmp_path / name for name in ("a.plan.json", "b.plan.json", "d.html"))
+    save_plans([make_plan()], before)
+    save_plans([changed(make_plan(), primitive="cpu.direct", predicted_us=14.0)], after)
+    run(capsys, "diff", before, after, "-o", page)
+    root = read_page(page.read_text("utf-8"))
+    (table,) = root.all("table", "differences")
+    assert [cells(row) for row in table.all("tr")][1:] == [
+        ["conv1", "cpu.winograd_f4x4_3x3.t14 nChw16c", "12.5", "cpu.direct nChw16c", "14.0", "+1.5"]
+    ]
+    titles = [heading.text for heading in root.all("h2", "shapes")]
+    assert [title.split(",")[:2] for title in titles] == [
+        ["First plan", " a.plan.json"], ["Second plan", " b.plan.json"],
+    ]  # fmt: skip
+    assert "1 choice differs; 2 are the same" in root.text
+    assert "TA2010 diff: " in run(capsys, "diff", before, after, "-o", tmp_path / "d.txt", code=1)

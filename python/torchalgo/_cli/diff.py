@@ -6,10 +6,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any
 
+from torchalgo._base.write_file import write_file
 from torchalgo._C import Error
 from torchalgo._report.difference import Comparison, compare
+from torchalgo._report.page import html_page
+from torchalgo._report.subject import Subject
 from torchalgo._run.load import load_plans
 
 
@@ -30,11 +34,30 @@ def run(args: argparse.Namespace) -> int:
         one if one == other else f"{one} -> {other}": compare(before[one], after[other])
         for one, other in pairs
     }
+    if args.report is not None:
+        _write_page(list(found.values()), args)
     if args.json:
         print(json.dumps({shape: _as_data(item) for shape, item in found.items()}, indent=1))
     else:
         print("\n\n".join(f"plans for {shape}\n{item}" for shape, item in found.items()))
     return 0
+
+
+def _write_page(comparisons: Sequence[Comparison], args: argparse.Namespace) -> None:
+    if args.report.suffix.lower() != ".html":
+        raise Error(
+            f"TA2010 diff: {args.report} ends in {args.report.suffix!r}, expected .html; the text"
+            " and, with --json, the data are printed"
+        )
+    subjects = [
+        Subject(plan, name=f"{word} plan, {path.name},")
+        for each in comparisons
+        for plan, word, path in (
+            (each.before, "First", args.first), (each.after, "Second", args.second)
+        )
+    ]  # fmt: skip
+    title = f"{args.first.name} and {args.second.name}"
+    write_file(args.report, html_page(subjects, title, comparisons), "report")
 
 
 def _as_data(comparison: Comparison) -> dict[str, Any]:

@@ -6,7 +6,8 @@ Source: Anderson & Gregg 2018, CGO, pp. 340-351, doi:10.1145/3168805.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -161,21 +162,19 @@ def algorithm_values(plan: Plan, facts: Facts | None) -> list[tuple[str, float]]
 
 def _offered_algorithms(plan: Plan, facts: Facts) -> Mapping[str, set[str]]:
     """Returns the algorithms that can run each convolution."""
-    names = [name for name, _ in _C.algorithms()]
     convolutions = [node.name for node in plan.nodes if has_convolution(node.problem)]
-    algorithm_of: dict[str, str] = {}
-
-    def algorithm(primitive: str) -> str:
-        if primitive not in algorithm_of:
-            fitting: Sequence[str] = [name for name in names if matches_name(primitive, name)]
-            algorithm_of[primitive] = max(fitting, key=len, default=primitive)
-        return algorithm_of[primitive]
-
     return {
-        name: {algorithm(candidate.primitive) for candidate in facts.candidates[name]}
+        name: {algorithm_of(candidate.primitive) for candidate in facts.candidates[name]}
         for name in convolutions
         if facts.candidates.get(name)
     }
+
+
+@functools.cache
+def algorithm_of(primitive: str) -> str:
+    """Returns the algorithm of a primitive, whose name it extends."""
+    fitting = [name for name, _ in _C.algorithms() if matches_name(primitive, name)]
+    return max(fitting, key=len, default=primitive)
 
 
 def _as_glob(name: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchalgo._C import Error
+from torchalgo._capture.shapes import planned_shapes, shapes_text
 from torchalgo._ir.plan import Plan, cost_of, format_value, unit_of, value_of
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
 
@@ -46,8 +47,34 @@ class Comparison(ShownAsText):
     same: int  # number of operations and layout changes with the same choice
     same_costs: tuple[float, float]  # their costs in both plans
 
+    @property
+    def unit(self) -> str:
+        return unit_of(self.before)
+
+    @property
+    def shapes(self) -> str:
+        return shapes_text(planned_shapes(self.before))
+
+    @property
+    def facts(self) -> list[str]:
+        """Lines on the costs and times of both plans, and on what differs of their machines."""
+        lines = [f"predicted: {_change(self.before, self.after)}"]
+        if self.before.guard is not None and self.after.guard is not None:
+            lines += _measured(self)
+        return lines + _environment(self.before.environment, self.after.environment)
+
+    @property
+    def summary(self) -> str:
+        """The numbers of other and of equal choices, and what the equal ones cost."""
+        (one, other), count, unit = self.same_costs, len(self.differences), self.unit
+        return (
+            f"{count} choice{'s' * (count != 1)} differ{'s' * (count == 1)}; {self.same} are the"
+            f" same: {one:.1f} {unit} in the first plan, {other:.1f} {unit} in the second"
+        )
+
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        table = ["", *_table(self.differences, self.unit), ""] if self.differences else []
+        return "\n".join([*self.facts, *table, self.summary])
 
 
 def compare(before: Plan, after: Plan) -> Comparison:
@@ -94,23 +121,6 @@ def _choices(plan: Plan) -> Mapping[str, Choice]:
 
 def _layouts(src: str, dst: str) -> str:
     return src if src == dst else f"{src}>{dst}"
-
-
-def _lines(comparison: Comparison) -> list[str]:
-    before, after, unit = comparison.before, comparison.after, unit_of(comparison.before)
-    lines = [f"predicted: {_change(before, after)}"]
-    if before.guard is not None and after.guard is not None:
-        lines += _measured(comparison)
-    lines += _environment(before.environment, after.environment)
-    if comparison.differences:
-        lines += ["", *_table(comparison.differences, unit), ""]
-    one, other = comparison.same_costs
-    count = len(comparison.differences)
-    lines.append(
-        f"{count} choice{'s' * (count != 1)} differ{'s' * (count == 1)}; {comparison.same} are the"
-        f" same: {one:.1f} {unit} in the first plan, {other:.1f} {unit} in the second"
-    )
-    return lines
 
 
 def _change(before: Plan, after: Plan) -> str:

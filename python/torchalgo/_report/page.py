@@ -16,9 +16,11 @@ from torchalgo._C import version as torchalgo_version
 from torchalgo._ir.plan import LeftAlone, Plan, unit_of
 from torchalgo._report.bars import Bars, bars_of
 from torchalgo._report.details import Details, details_of
+from torchalgo._report.difference import Comparison
 from torchalgo._report.front import FrontView, front_view
 from torchalgo._report.lanes import Drawing, draw
 from torchalgo._report.operations import Flow, Operation, flow_of
+from torchalgo._report.spread import Spread, spread_of
 from torchalgo._report.subject import Subject
 from torchalgo._report.summary import Proof, Speed, facts_lines, proof_of, speed_of
 from torchalgo._report.timeline import Timeline, time_of, timeline_of
@@ -44,12 +46,14 @@ class Section:
 
     id: str
     plan: Plan
+    title: str
     shapes: str
     unit: str
     speed: Speed
     proof: Proof
     facts: Sequence[tuple[str, str]]
     bars: Bars
+    spread: Spread | None
     flow: Flow
     drawing: Drawing
     timeline: Timeline | None
@@ -61,9 +65,13 @@ class Section:
     problem: str  # of the slowest planned operation; empty if there is none
 
 
-def html_page(subjects: Sequence[Subject], title: str) -> str:
+def html_page(
+    subjects: Sequence[Subject], title: str, comparisons: Sequence[Comparison] = ()
+) -> str:
     """Returns the page. Names come from the model, so that all texts are escaped.
 
+    Args:
+        comparisons: of plans among the subjects; they come first.
     Raises: torchalgo.Error if Jinja2 is missing.
     """
     script = (FOLDER / "page.js").read_text()
@@ -72,6 +80,7 @@ def html_page(subjects: Sequence[Subject], title: str) -> str:
         _template().render(
             title=title,
             sections=[section_of(subject, f"p{i}") for i, subject in enumerate(subjects)],
+            comparisons=comparisons,
             style=(FOLDER / "page.css").read_text(),
             script=script,
             script_digest=f"sha256-{digest}",
@@ -126,12 +135,14 @@ def section_of(subject: Subject, name: str) -> Section:
     return Section(
         id=name,
         plan=plan,
+        title=subject.title,
         shapes=subject.shapes,
         unit=unit,
         speed=speed_of(plan),
         proof=proof_of(plan),
         facts=facts_lines(plan),
         bars=bars_of(plan, facts, subject.measured),
+        spread=spread_of(plan, facts),
         flow=flow,
         drawing=draw(flow),
         timeline=timeline_of(flow.operations, unit),

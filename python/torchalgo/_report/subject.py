@@ -22,6 +22,11 @@ class Subject:
     find_facts: FindFacts | None = None  # None: only the plan is known
     front: Front | None = None
     measured: Mapping[str, MeasuredBar] | None = None  # of the bars; None: they were not measured
+    name: str = ""  # what to call the plan; empty: the plan for its shapes
+
+    @property
+    def title(self) -> str:
+        return f"{self.name or 'Plan'} for {self.shapes}"
 
     @property
     def shapes(self) -> str:
