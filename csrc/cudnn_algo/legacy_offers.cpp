@@ -18,6 +18,7 @@
 #include "cudnn_algo/offers.h"
 #include "cudnn_algo/refusal.h"
 #include "cudnn_algo/run.h"
+#include "provider/epilogue.h"
 #include "provider/packing.h"
 
 namespace torchalgo::cudnn {
@@ -61,6 +62,8 @@ Traits traits_of(const LegacySpec& spec, DType dtype, bool is_asked) {
   if (!is_asked) traits.numerics.emplace_back("documented, not asked");
   return traits;
 }
+
+bool has_only_bias(const ConvProblem& conv) { return conv.epilogue == Epilogue{PostOp::kBias}; }
 
 // Asks cuDNN for one GPU. If the device is only described, it uses the documented rules instead:
 // the library's questions need a handle, and a handle needs a GPU.
@@ -181,7 +184,7 @@ class LegacyOffers {
   Offer check_first(const Problem& problem, const Device& device, const Then& then) {
     const auto refusal = [](const ConvProblem& conv) {
       if (!is_padded_evenly(conv)) return "needs as many zeros before the image as after it";
-      return conv.epilogue.empty() ? "" : "computes convolutions with no epilogue";
+      return conv.epilogue.empty() || has_only_bias(conv) ? "" : "fuses nothing but a bias";
     };
     return ask_library(library_, direction_, refusal, problem, device,
                        [&](const Api& api, const ConvProblem& conv) {
@@ -275,16 +278,20 @@ LegacySpec require_spec(const Primitive& primitive) {
 
 Kernel prepare_legacy(const Library& library, const Problem& problem, const Primitive& primitive) {
   const LegacySpec spec = require_spec(primitive);
+  const auto& conv = std::get<ConvProblem>(problem);
   Kernel kernel = {.problem = problem, .primitive = primitive};
   const auto states = std::make_shared<LegacyStates>();
-  kernel.run = [=](const KernelArgs& args) {
-    return run_legacy(require_api(library), library.runtime, spec, {problem, primitive, args},
-                      *states);
+  kernel.run = [=, epilogue = conv.epilogue](const KernelArgs& args) {
+    at::Tensor dst = run_legacy(require_api(library), library.runtime, spec,
+                                {problem, primitive, args}, *states);
+    // The legacy functions take no bias. torch adds it in the same way.
+    if (!epilogue.empty()) apply_epilogue(dst, epilogue, args.packed[0].bias, {});
+    return dst;
   };
-  if (std::get<ConvProblem>(problem).direction != Direction::kBackwardFilter) {
+  if (conv.direction != Direction::kBackwardFilter) {
     const Layout layout = weights_layout(primitive);
     kernel.pack = [layout](const Weights& weights) -> Packed {
-      return {{pack_weights(weights[0].weights, layout), {}}};
+      return {{pack_weights(weights[0].weights, layout), weights[0].bias}};
     };
     kernel.packed_bytes = [=] { return strided_copy_bytes(problem, layout); };
   }

@@ -87,12 +87,14 @@ TEST(LegacySpec, NumbersHaveTheHeadersWords) {
 
 TEST(LegacyOffers, EqualsTheReferenceInEveryVariant) {
   FakeRows fake;
-  for (const std::string direction : {"fwd", "bwd_data", "bwd_filter"}) {
+  for (const std::string kind : {"fwd", "fwd+bias", "bwd_data", "bwd_filter"}) {
+    const std::string direction = kind.substr(0, kind.find('+'));
+    const std::string epilogue = kind.substr(direction.size());
     for (const std::string dtype : {"f64", "f32", "tf32", "f16", "bf16"}) {
       for (const std::string sizes :
            {kSizes, std::string("n1c4h9w8_k8r3s2_st2x1_pad2x1_dil2x1_g2"),
             std::string("n1c2d4h5w4_k4t2r3s3_st1x2x1_pad1x1x0_dil1x1x1_g2")}) {
-        const std::string text = direction + "_" + dtype + "_" + sizes;
+        const std::string text = direction + "_" + dtype + "_" + sizes + epilogue;
         const Offer offer = offer_of(fake, text, fake_device());
         const double limit = dtype == "bf16" ? 2e-2 : dtype == "f16" ? 2e-3 : 1e-6;
         const auto results =
@@ -108,6 +110,14 @@ TEST(LegacyOffers, EqualsTheReferenceInEveryVariant) {
     }
   }
   EXPECT_EQ(fake.cudnn.stats().crashes, 0);
+}
+
+TEST(LegacyOffers, FusesNothingButABias) {
+  const FakeRows fake;
+  for (const std::string epilogue : {"+relu", "+bias+relu", "+bias+add"}) {
+    EXPECT_EQ(offer_of(fake, "fwd_f32_" + kSizes + epilogue, fake_device()).refusal,
+              "fuses nothing but a bias");
+  }
 }
 
 TEST(LegacyOffers, AsksTheGpuForWorkspaces) {
