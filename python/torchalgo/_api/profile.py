@@ -21,7 +21,7 @@ from torch import nn
 from torchalgo import _C
 from torchalgo._base.stats import median_noise
 from torchalgo._C import Error
-from torchalgo._capture.freeze import as_inputs, tensors_in
+from torchalgo._capture.freeze import as_inputs
 from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.choices import DType
 from torchalgo._ir.costs import MAX_REL_ERROR
@@ -42,6 +42,7 @@ from torchalgo._ir.problems import (
 from torchalgo._measure.sampling import Bench
 from torchalgo._plan.candidates import (
     DeviceLike,
+    default_device,
     describe_device,
     find_device,
     without_layouts,
@@ -181,13 +182,12 @@ def profile(
     if budget_s <= 0:
         raise Error(f"TA1001 profile: budget_s={budget_s}, expected a number of seconds above 0")
     layers: dict[str, list[str]] = {}
+    where = find_device(default_device(target, example_inputs) if device is None else device)
     if isinstance(target, str):
-        where = find_device(device)
         spelled = bare_convolution(target, "profile")
         named = [("", with_direction(spelled, direction)) for direction in found]
     else:
         inputs = _inputs(target, example_inputs)
-        where = find_device(_device_of(inputs) if device is None else device)
         problems = problems_of(target, inputs, where.kind)
         named = [(name, gradient_of(p, direction)) for name, p in problems for direction in found]
     if where.kind == "cuda" and where.index < 0:
@@ -218,11 +218,6 @@ def _inputs(module: nn.Module, example_inputs: Any) -> tuple[Any, ...]:
             "TA4008 profile: got a module without its input: call profile(module, torch.rand(...))"
         )
     return as_inputs(example_inputs)
-
-
-def _device_of(inputs: tuple[Any, ...]) -> str:
-    tensors = tensors_in(inputs)
-    return str(tensors[0].device) if tensors else "cpu"
 
 
 # ---- measuring -----------------------------------------------------------------------------------

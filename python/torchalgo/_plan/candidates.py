@@ -14,7 +14,7 @@ from torch import nn
 
 from torchalgo import _C
 from torchalgo._C import Error
-from torchalgo._capture.freeze import as_inputs
+from torchalgo._capture.freeze import as_inputs, device_of
 from torchalgo._ir.choices import Direction, DType
 from torchalgo._ir.devices import named_device
 from torchalgo._ir.plan import format_bytes
@@ -168,9 +168,9 @@ def candidates(
     Args:
         target: a module, or the text of a problem.
         example_inputs: the inputs of forward, if `target` is a module.
-        device: None or "cpu" for this CPU, "cuda" for this machine's GPU, or a _C.Device. The name
-            of a GPU such as "h100" also works if this machine has none. The table says where its
-            data come from.
+        device: "cpu" for this CPU, "cuda" for this machine's GPU, or a _C.Device. The name of a GPU
+            such as "h100" also works if this machine has none. The table says where its data come
+            from. None: the device of the module, or this CPU for a problem.
         directions: "forward", "backward_data", "backward_filter", several, or "all". For a module,
             lists its convolutions in these directions, with nothing fused to them. For a problem,
             replaces the problem's own direction. None: every layer of a module's forward, with all
@@ -182,7 +182,7 @@ def candidates(
     Returns: a CandidateList with one LayerCandidates per layer and direction.
     Raises: torchalgo.Error if the target, the device or an argument is invalid.
     """
-    where = find_device(device)
+    where = find_device(default_device(target, example_inputs) if device is None else device)
     found = check_directions(directions, "candidates")
     word = check_dtype(dtype, "candidates")
     if isinstance(target, str):
@@ -223,6 +223,14 @@ def find_device(device: DeviceLike) -> _C.Device:
     if not colon:
         index = str(torch.cuda.current_device()) if torch.cuda.is_available() else "0"
     return _C.cuda_device(int(index))
+
+
+def default_device(target: nn.Module | str, example_inputs: Any) -> str:
+    """Returns "cuda:1" for a module with weights or inputs there, and "cpu" otherwise."""
+    if not isinstance(target, nn.Module) or example_inputs is None:
+        return "cpu"
+    device = device_of(target, as_inputs(example_inputs))
+    return str(device) if device.type == "cuda" else "cpu"
 
 
 def describe_device(device: _C.Device) -> str:

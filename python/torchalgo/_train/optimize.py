@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
 from torchalgo._C import Error
+from torchalgo._capture.freeze import device_of
 from torchalgo._capture.settings import Options, Settings
 from torchalgo._db import CostStore
 from torchalgo._train.guard import compare_steps
@@ -35,12 +36,18 @@ def optimize_training(
 
     Args:
         store: the cost database; None: costs are not stored.
-    Raises: torchalgo.Error if the model is in eval mode or cannot be traced, if an override is not
-        possible, or if the plan was made for another model.
+    Raises: torchalgo.Error if the model is in eval mode, is not on the CPU or cannot be traced, if
+        an override is not possible, or if the plan was made for another model.
     """
     if not model.training:
         raise Error(
             "TA1602 optimize: training=True and the model is in eval mode: call model.train()"
+        )
+    if (device := device_of(model, tuple(inputs))).type != "cpu":
+        raise Error(
+            f"TA1604 optimize: training=True and the model is on {device}: plans for training run"
+            " on the CPU only. Call model.cpu(), or choose the algorithms of each direction with"
+            " torchalgo.enable(), which works on a GPU too"
         )
     _check_settings(options)
     with call.timings.step("read"):
