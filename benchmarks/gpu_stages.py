@@ -34,8 +34,9 @@ def small_net(seed: int) -> tuple[nn.Module, torch.Tensor]:
 def planned_small_net(context: Context) -> tuple[nn.Module, torchalgo.Optimized, torch.Tensor]:
     net, x = small_net(context.seed)
     tuned = torchalgo.optimize(
-        net, (x,), budget_s=10.0, settings=torchalgo.Settings(progress=False)
-    )
+        net, (x,), budget_s=3.0 if context.quick else 10.0,
+        settings=torchalgo.Settings(progress=False),
+    )  # fmt: skip
     return net, without_guard(net, tuned, x), x
 
 

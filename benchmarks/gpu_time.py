@@ -36,6 +36,9 @@ def transforms(context: Context) -> Outcome:
         (1, 2048, 7, 7), (64, 512, 14, 14), (5, 24, 33, 31), (1, 1, 17, 19), (4, 7, 1, 1),
         (2, 4099, 3, 5),
     ]  # fmt: skip
+    if context.quick:
+        sizes = sizes[3:]
+        sizes.remove((64, 512, 14, 14))
     failing, rows = [], Rows(context)
     for n, c, h, w in sizes:
         for dtype in ("f32", "f16", "bf16"):
@@ -173,7 +176,7 @@ def time_net(name: str, batch: int, dtype: str, context: Context, compiled: bool
     x = torch.rand(batch, 3, 224, 224, generator=generator).to("cuda", DTYPES[dtype])
     model = make_net(name, context.seed).to("cuda", DTYPES[dtype])
     last_x = x.contiguous(memory_format=torch.channels_last)
-    budget_s = max(5.0, min(60.0, context.left_s() / 3))
+    budget_s = 3.0 if context.quick else max(5.0, min(60.0, context.left_s() / 3))
     tuned = torchalgo.optimize(
         model, (last_x,), budget_s=budget_s, settings=torchalgo.Settings(progress=False)
     )
@@ -187,7 +190,7 @@ def time_net(name: str, batch: int, dtype: str, context: Context, compiled: bool
     if compiled:
         module = torch.compile(last, mode="max-autotune")
         calls["max-autotune"] = BenchmarkedCall(lambda: module(last_x))
-    limit_s = max(1.0, min(8.0, context.left_s()))
+    limit_s = max(1.0, min(2.0 if context.quick else 8.0, context.left_s()))
     times = time_interleaved(
         calls, rounds=40, budget_s=limit_s, warmup=5, synchronize=torch.cuda.synchronize
     )

@@ -33,6 +33,7 @@ CASES = {
     "compile shapes": 20,
     "compile samples": 10,
     "compile plan_objects": 200,
+    "gpu gpu": 3,
 }
 
 

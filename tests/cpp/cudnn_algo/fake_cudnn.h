@@ -17,7 +17,10 @@ struct Options {
   std::size_t version = 91900;
   int sm = 90;  // of the GPU behind the handles
   bool has_legacy = true;
-  bool has_compiler = true;  // whether run-time compiled engines can be configured
+  bool has_compiler = true;     // whether run-time compiled engines can be configured
+  std::string properties = {};  // the JSON of the GPU behind the handles
+  /// Runs the work of an execution on the handle's stream; empty: at once.
+  std::function<void(Stream, const std::function<void()>&)> enqueue = {};
 };
 
 /// What a correct caller leaves at zero, and what it did.

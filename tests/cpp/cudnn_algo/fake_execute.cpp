@@ -98,24 +98,24 @@ void run_convolution(Memory& memory, const Object& operation) {
   }
 }
 
-Status run_operations(State& state, const Object& graph,
-                      const std::map<std::int64_t, void*>& pointers) {
-  Memory memory(pointers);
+bool has_all_tensors(const Object& graph, const std::map<std::int64_t, void*>& pointers) {
+  const Memory memory(pointers);
   for (const ObjectPtr& operation : graph.values.at(AttributeName::kOperationGraphOps).parts) {
     for (const auto& [name, value] : operation->values) {
       for (const ObjectPtr& part : value.parts) {
-        if (part->type == DescriptorType::kTensor && !memory.has(*part)) {
-          const std::lock_guard lock(state.mutex);
-          return state.fail(2003, "execute: a tensor is missing or misaligned");
-        }
+        if (part->type == DescriptorType::kTensor && !memory.has(*part)) return false;
       }
     }
+  }
+  return true;
+}
+
+void run_operations(const Object& graph, const std::map<std::int64_t, void*>& pointers) {
+  Memory memory(pointers);
+  for (const ObjectPtr& operation : graph.values.at(AttributeName::kOperationGraphOps).parts) {
     operation->type == DescriptorType::kOperationPointwise ? run_pointwise(memory, *operation)
                                                            : run_convolution(memory, *operation);
   }
-  const std::lock_guard lock(state.mutex);
-  ++state.stats.executed;
-  return kSuccess;
 }
 
 }  // namespace
@@ -143,10 +143,16 @@ Status execute_plan(State& state, Handle handle, Descriptor plan_descriptor,
     const std::lock_guard lock(state.mutex);
     return state.fail(kBadParamNullPointer, "execute: no workspace");
   }
-  poison(workspace, plan->workspace);
-  const Status status = run_operations(state, graph_of(*plan), pointers);
-  poison(workspace, plan->workspace);
-  return status;
+  if (!has_all_tensors(graph_of(*plan), pointers)) {
+    const std::lock_guard lock(state.mutex);
+    return state.fail(2003, "execute: a tensor is missing or misaligned");
+  }
+  state.enqueue(handle, [plan, pointers, workspace] {
+    poison(workspace, plan->workspace);
+    run_operations(graph_of(*plan), pointers);
+    poison(workspace, plan->workspace);
+  });
+  return kSuccess;
 }
 
 }  // namespace torchalgo::cudnn::fake::detail

@@ -172,6 +172,11 @@ Status finalize_heuristic(State& state, Object& heuristic) {
 }
 
 Status finalize_properties(State& state, Object& properties) {
+  const std::string& own = state.options.properties;
+  if (properties.values.contains(AttributeName::kDevicePropertiesDeviceId) && !own.empty()) {
+    properties.values[AttributeName::kDevicePropertiesJson] = {
+        AttributeType::kChar, static_cast<std::int64_t>(own.size()), {own.begin(), own.end()}, {}};
+  }
   const Value* const json = [&]() -> const Value* {
     const auto at = properties.values.find(AttributeName::kDevicePropertiesJson);
     return at == properties.values.end() ? nullptr : &at->second;

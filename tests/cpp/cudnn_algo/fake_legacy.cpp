@@ -123,6 +123,21 @@ double scale_of(const void* scale, Element element) {
                                   : *static_cast<const float*>(scale);
 }
 
+// c = by * (a convolution of a and b) + keep * c.
+void compute(Role role, const Request& request, double by, const void* a_data, const void* b_data,
+             double keep, void* c_data) {
+  // bwd_data: a is w, b is dy; convolve() wants dy first.
+  const std::vector<double> first = read(request.a, a_data), second = read(request.b, b_data);
+  std::vector<double> values = role == Role::kBackwardData
+                                   ? convolve(role, request.question.geometry, second, first)
+                                   : convolve(role, request.question.geometry, first, second);
+  const std::vector<double> old = keep == 0 ? std::vector<double>() : read(request.c, c_data);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = by * values[i] + (keep == 0 ? 0 : keep * old[i]);
+  }
+  write(request.c, values, c_data);
+}
+
 Api::Legacy::Run run(const std::shared_ptr<State>& state, Role role) {
   return [state, role](Handle handle, const void* alpha, Descriptor a, const void* a_data,
                        Descriptor b, const void* b_data, Descriptor convolution, int algorithm,
@@ -132,21 +147,12 @@ Api::Legacy::Run run(const std::shared_ptr<State>& state, Role role) {
     if (request.status != kSuccess) return request.status;
     if (static_cast<std::int64_t>(bytes) < request.workspace) return kBadParam;
     if (request.workspace > 0 && workspace == nullptr) return kBadParamNullPointer;
-    poison(workspace, request.workspace);
-    // bwd_data: a is w, b is dy; convolve() wants dy first.
-    const std::vector<double> first = read(request.a, a_data), second = read(request.b, b_data);
-    std::vector<double> values = role == Role::kBackwardData
-                                     ? convolve(role, request.question.geometry, second, first)
-                                     : convolve(role, request.question.geometry, first, second);
     const double by = scale_of(alpha, request.c.element), keep = scale_of(beta, request.c.element);
-    const std::vector<double> old = keep == 0 ? std::vector<double>() : read(request.c, c_data);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = by * values[i] + (keep == 0 ? 0 : keep * old[i]);
-    }
-    write(request.c, values, c_data);
-    poison(workspace, request.workspace);
-    const std::lock_guard lock(state->mutex);
-    ++state->stats.executed;
+    state->enqueue(handle, [=] {
+      poison(workspace, request.workspace);
+      compute(role, request, by, a_data, b_data, keep, c_data);
+      poison(workspace, request.workspace);
+    });
     return kSuccess;
   };
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -155,6 +156,16 @@ struct State {
     }
     use(own->second);
     return true;
+  }
+  /// Runs the work of an execution on the stream of `handle`.
+  void enqueue(Handle handle, const std::function<void()>& work) {
+    Stream stream = nullptr;
+    {
+      const std::lock_guard lock(mutex);
+      ++stats.executed;
+      stream = streams[handle];
+    }
+    options.enqueue ? options.enqueue(stream, work) : work();
   }
 };
 

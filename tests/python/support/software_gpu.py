@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs Python in a process that has the GPU in software of tests/software_gpu."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("TORCHALGO_BUILD_DIR", TESTS.parent / "build" / "release"))
+LIBRARIES = [
+    BUILD / "tests" / "software_gpu" / name
+    for name in ("libcudart.so.13", "libcuda.so.1", "libcudnn.so.9")
+]
+
+
+def is_built() -> bool:
+    return all(path.exists() for path in LIBRARIES)
+
+
+def environment(tmp_path: Path, fault: str = "") -> dict[str, str]:
+    """Returns the variables of such a process. Its log is tmp_path / "gpu.log"."""
+    folders = [TESTS / "software_gpu" / "python", TESTS / "python", TESTS.parent / "benchmarks"]
+    return os.environ | {
+        "LD_PRELOAD": " ".join(map(str, LIBRARIES)),
+        "PYTHONPATH": os.pathsep.join([*map(str, folders), *filter(None, sys.path)]),
+        "SOFTWARE_GPU_LOG": str(tmp_path / "gpu.log"),
+        "SOFTWARE_GPU_FAULT": fault,
+        "TORCHALGO_CACHE_DIR": str(tmp_path / "cache"),
+    }
+
+
+def run(tmp_path: Path, *arguments: str, fault: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs python with `arguments`."""
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment(tmp_path, fault), cwd=tmp_path,
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+
+
+def log(tmp_path: Path) -> list[str]:
+    return (tmp_path / "gpu.log").read_text().splitlines()
+
+
+# Optimizes a small model. `fast` is None if that failed; the reason is then printed.
+MODEL = """
+import copy, torch, torchalgo
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, 2, 1)
+        self.branch = nn.Conv2d(8, 8, 3, padding=1)
+        self.wide = nn.Conv2d(8, 16, 1)
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x):
+        x = torch.relu(self.stem(x))
+        x = torch.relu(self.branch(x) + x)
+        x = nn.functional.max_pool2d(self.wide(x), 2)
+        return self.head(x.mean((2, 3)))
+
+def error(got, x):
+    assert got.is_cuda
+    return float((got.cpu() - net(x)).abs().max())
+
+torch.manual_seed(0)
+torch.set_grad_enabled(False)
+net, x, fast = Net().eval(), torch.randn(2, 3, 16, 16), None
+settings = torchalgo.Settings(progress=False, run_untimed=True)
+try:
+    gpu_net = copy.deepcopy(net).cuda()
+    fast = torchalgo.optimize(gpu_net, (x.cuda(),), budget_s=6.0, settings=settings)
+except (torchalgo.Error, RuntimeError) as problem:
+    print(type(problem).__name__, str(problem).splitlines()[0])
+"""

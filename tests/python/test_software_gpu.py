@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""torch and torchalgo on the GPU in software of tests/software_gpu. Nothing else can run the path
+of CUDA from its start to its end on a machine without a GPU."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import software_gpu
+
+pytestmark = pytest.mark.skipif(
+    not software_gpu.is_built(), reason="the GPU in software is not built: -DTORCHALGO_TESTS=ON"
+)
+
+
+def lines_of(tmp_path: Path, code: str, fault: str = "") -> list[str]:
+    """Runs a program and returns what it prints."""
+    done = software_gpu.run(tmp_path, "-W", "ignore", "-c", code, fault=fault)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout.splitlines()
+
+
+TORCH = """
+import torch
+assert torch.cuda.is_available() and torch.cuda.get_device_name() == "NVIDIA H100 80GB HBM3"
+x = torch.arange(12.0).reshape(3, 4).cuda()
+assert torch.empty(5, device="cuda").isnan().all()
+assert torch.equal((x.t().contiguous() + 1).relu().cpu(), torch.arange(12.0).reshape(3, 4).t() + 1)
+y = x.clone()
+y[1] = 7
+assert y[1].tolist() == [7.0] * 4 and x[1, 0].item() == 4
+start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+start.record()
+y.add_(1)
+stop.record()
+stop.synchronize()
+assert start.elapsed_time(stop) >= 0
+
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    z = x * 2
+assert z.isnan().all()
+graph.replay()
+assert torch.equal(z, x * 2)
+x.fill_(3)
+graph.replay()
+assert (z == 6).all()
+try:
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.cuda.synchronize()
+except RuntimeError as error:
+    print("refused" if "error 90" in str(error) else error)
+"""
+
+
+def test_torch_finds_a_gpu_and_its_graphs_obey_the_rules_of_cuda(tmp_path: Path) -> None:
+    assert lines_of(tmp_path, TORCH) == ["refused"]
+
+
+OPTIMIZED = """
+names = {node.name: node.primitive for node in fast.plan.nodes}
+assert names["wide"].split(".")[0] in ("cudnn9", "cudnn_legacy", "aten"), names
+assert "guard: " in str(fast.plan)
+assert error(fast(x.cuda()), x) < 1e-5 and not torchalgo.fallbacks()
+fast.save("fast.pt")
+assert error(torchalgo.load("fast.pt")(x.cuda()), x) < 1e-5
+captured = fast.captured()
+for scale in (1, 2, -1):
+    assert error(captured((scale * x).cuda()), scale * x) < 1e-5
+gpu_net.wide.weight.mul_(2)
+net.wide.weight.mul_(2)
+try:
+    captured(x.cuda())
+except torchalgo.Error as problem:
+    print(str(problem)[:6])
+fast.refresh()
+assert error(captured(x.cuda()), x) < 1e-5
+forced = torchalgo.optimize(gpu_net, (x.cuda(),), budget_s=3.0, settings=settings,
+                            overrides={"stem": "cudnn_legacy.fwd.1"})
+assert error(forced(x.cuda()), x) < 1e-5
+print(*(node.primitive for node in forced.plan.nodes if node.name == "stem"))
+"""
+
+
+def test_a_model_is_measured_planned_run_saved_and_captured(tmp_path: Path) -> None:
+    printed = lines_of(tmp_path, software_gpu.MODEL + OPTIMIZED)
+    log = software_gpu.log(tmp_path)
+    assert printed[0] == "TA1404" and printed[1].startswith("cudnn_legacy.fwd.1")
+    assert log.count("begin-capture") > 3  # the timer's graphs, and those of captured()
+    assert not [line for line in log if line.startswith("launch-without-effect")]
+
+
+DOORS = """
+compiled = torch.compile(copy.deepcopy(gpu_net), backend="torchalgo")
+assert error(compiled(x.cuda()), x) < 1e-5
+both = torchalgo.optimize(gpu_net, (x.cuda(),), shapes=[(2, 3, 16, 16), (4, 3, 16, 16)],
+                          budget_s=3.0, settings=settings)
+for count in (1, 2, 3):
+    assert error(both(torch.cat([x] * count).cuda()), torch.cat([x] * count)) < 1e-5
+program = torch.export.export(gpu_net, (x.cuda(),))
+exported = torchalgo.optimize(program, (x.cuda(),), budget_s=3.0, settings=settings)
+exported.save("fast.pt2")
+assert error(torch.export.load("fast.pt2").module()(x.cuda()), x) < 1e-5
+assert error(copy.deepcopy(exported)(x.cuda()), x) < 1e-5
+exported.report("report.html")
+torch.use_deterministic_algorithms(True)
+strict = torchalgo.optimize(gpu_net, (x.cuda(),), budget_s=3.0, settings=settings)
+assert error(strict(x.cuda()), x) < 1e-5
+torch.use_deterministic_algorithms(False)
+assert "H100" in str(torchalgo.candidates(gpu_net, x.cuda()))
+assert "H100" in str(torchalgo.profile(gpu_net, x.cuda(), budget_s=0.2))
+
+with torch.enable_grad(), torchalgo.enable(), torchalgo.record_runs() as runs:
+    with torchalgo.algorithms(forward=1, backward_data=1, backward_filter=1):
+        gpu_net(x.cuda()).square().sum().backward()
+with torch.enable_grad():
+    net(x).square().sum().backward()
+for ours, exact in zip(gpu_net.parameters(), net.parameters()):
+    assert (ours.grad.cpu() - exact.grad).norm() < 1e-5 * exact.grad.norm()
+print(*sorted({run.primitive for run in runs}))
+
+for wrong in (lambda: fast(x), lambda: fast.cpu(), lambda: torchalgo.optimize(gpu_net, (x,)),
+              lambda: torchalgo.optimize(gpu_net.train(), (x.cuda(),), training=True)):
+    try:
+        wrong()
+    except torchalgo.Error as problem:
+        print(problem.code)
+"""
+
+
+@pytest.mark.slow
+def test_the_other_doors_lead_to_the_gpu_too(tmp_path: Path) -> None:
+    printed = lines_of(tmp_path, software_gpu.MODEL + DOORS)
+    assert printed == [
+        "cudnn_legacy.bwd_data.1 cudnn_legacy.bwd_filter.1 cudnn_legacy.fwd.1",
+        "TA1203", "TA1401", "TA1203", "TA1604",
+    ]  # fmt: skip
+
+
+def records(out: Path) -> dict[str, dict[str, Any]]:
+    return {path.stem: json.loads(path.read_text()) for path in out.glob("*.json")}
+
+
+def check(tmp_path: Path, fault: str = "") -> tuple[int, dict[str, dict[str, Any]], str]:
+    """Runs gpu_check.py with small stages. Returns its exit status, its records and its output."""
+    script = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_check.py"
+    done = software_gpu.run(
+        tmp_path, str(script), "--module", "support.small_gpu_stages", "--quick", "--out", "out",
+        fault=fault,
+    )  # fmt: skip
+    with tarfile.open(tmp_path / "out" / "gpu_check.tar.gz") as archive:
+        assert {f"{name}.json" for name in records(tmp_path / "out")} == {
+            name for name in archive.getnames() if name.endswith(".json")
+        }
+    found = records(tmp_path / "out")
+    found.pop("live_device", None)
+    return done.returncode, found, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_each_stage_of_gpu_check_runs(tmp_path: Path) -> None:
+    """The order, the records and every line of the stages; times mean nothing here."""
+    from gpu_stages import STAGES
+
+    _, found, text = check(tmp_path)
+    assert found.keys() == {stage.name for stage in STAGES if stage.is_default}, text
+    failed = {name: record for name, record in found.items() if record["status"] != "passed"}
+    # The timer's control is one of time, and no kernel of cuDNN has a name here.
+    assert failed.keys() <= {"control", "hidden"}, text
+    assert found["mission"]["data"]["doors"]["conv_fwd_algo"].startswith("cudnn_legacy.fwd")
+    assert {row["status"] for row in found["mission"]["data"]["rows"]} == {"ran", "refused"}
+
+
+@pytest.mark.slow
+def test_a_failure_in_each_stage_of_gpu_check_costs_no_other(tmp_path: Path) -> None:
+    from gpu_stages import STAGES
+
+    status, found, text = check(tmp_path, fault="cudaMemcpyAsync:5:700")
+    assert status == 1
+    assert found.keys() == {stage.name for stage in STAGES if stage.is_default}, text
+    assert all(record["status"] in ("passed", "failed") for record in found.values())
+    failed = [record for record in found.values() if record["status"] == "failed"]
+    assert failed and all(record["failures"] for record in failed)

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace software_gpu {
+
+/// Returns what a kernel with these arguments does; empty for a kernel that nobody has written.
+std::function<void()> kernel_work(const std::string& mangled_name, void** arguments);
+
+/// Returns the function of libcuda.so.1 with this name, or one that refuses.
+void* driver_function(const char* name);
+
+}  // namespace software_gpu
