@@ -15,6 +15,7 @@ from torch.export import ExportedProgram
 
 from torchalgo._base.call_context import CallContext
 from torchalgo._base.progress import Progress
+from torchalgo._base.script_errors import own_error
 from torchalgo._base.time_budget import Deadline, budget_of_call
 from torchalgo._C import Error
 from torchalgo._capture.calls import TensorModel, as_tensor_models
@@ -160,7 +161,14 @@ def optimize(
     original = Original(model, functools.partial(plan_calls, options))
     if example_inputs is None and example_kwargs is None and shapes is None:
         return Optimized(original=original)
-    planned = original.plan(example_calls(model, example_inputs, example_kwargs, shapes))
+    calls = example_calls(model, example_inputs, example_kwargs, shapes)
+    try:
+        planned = original.plan(calls)
+    except RuntimeError as problem:  # of a call of the plan, by which it was timed or compared
+        own = None if isinstance(problem, Error) else own_error(problem, "optimize")
+        if own is None:
+            raise
+        raise own from problem
     return Optimized(*planned.results, form=planned.form, original=original)
 
 

@@ -13,6 +13,7 @@ from torch._compile import _disable_dynamo
 
 from torchalgo import _C
 from torchalgo._base.fork_lock import fork_lock
+from torchalgo._base.script_errors import own_error, plain_error
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, form_of_script
 from torchalgo._capture.formats import ResultFormats
@@ -23,7 +24,7 @@ from torchalgo._plan.result import Result
 from torchalgo._run.as_op import AsOp
 from torchalgo._run.embedded import Embedded
 from torchalgo._run.original import Original
-from torchalgo._run.runner import dtype_named, own_error, plain_error, runner_of
+from torchalgo._run.runner import dtype_named, runner_of
 from torchalgo._run.unseen_shapes import UnseenShapes
 
 _NO_EXPORT = (
@@ -112,7 +113,7 @@ class PlannedCalls(Embedded):
             try:
                 result = self._first_runner.run_planned(*args)
             except RuntimeError as problem:
-                raise own_error(problem) or problem from None
+                raise own_error(problem, "forward") or problem from None
             if result is not NotImplemented:
                 return result if self._is_usual(args) else self._finished(result, args)
         return self._forward(args, kwargs)
@@ -200,9 +201,9 @@ class PlannedCalls(Embedded):
             if result is NotImplemented:
                 result = module(*tensors)
         except RuntimeError as problem:
-            own = own_error(problem)
+            own = own_error(problem, "forward")
             if own is not None or self._original is None:
-                raise own or plain_error(problem) from None
+                raise own or plain_error(problem, "forward") from None
             why = f"the plan cannot run inputs {shapes_text(shapes_of(tensors))}"
             return self._run_original(why, args, kwargs)
         return self._finished(result, tensors)

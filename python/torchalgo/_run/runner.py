@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from torchalgo import _C
-from torchalgo._base.error_code import with_inner_code
 from torchalgo._C import Error
 from torchalgo._capture.freeze import ScriptModule
 from torchalgo._ir.plan import Plan
@@ -60,24 +58,3 @@ def runner_of(result: Result) -> _C.GraphRunner | None:
     if not result.device.startswith("cpu"):
         return None
     return _C.GraphRunner.make(result.scripted._c, planned_inputs(result.plan))
-
-
-def own_error(problem: RuntimeError) -> Error | None:
-    """Returns the error that one of our ops raised, without the interpreter's traceback.
-
-    Returns None if another op raised it.
-    """
-    if isinstance(problem, Error):  # from a runner
-        text = str(problem).replace(" torchalgo: ", " ", 1)
-    else:
-        own = re.search(r".*RuntimeError: (TA\d{4} )torchalgo: (.*)", str(problem), re.DOTALL)
-        if own is None:
-            return None
-        text = (own[1] + own[2]).strip()
-    return Error(with_inner_code(f"TA1110 forward: {text}"))
-
-
-def plain_error(problem: RuntimeError) -> Error:
-    """Returns torch's error, without the interpreter's traceback."""
-    text = str(problem).rpartition("RuntimeError: ")[2].strip()
-    return Error(f"TA1110 forward: {text}")
