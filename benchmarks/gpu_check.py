@@ -7,6 +7,7 @@
     python benchmarks/gpu_check.py --stages env,control      # some stages
     python benchmarks/gpu_check.py --part 2 --resume         # the rest after an interruption
 
+Where this Python cannot import torchalgo, it is built first; build.log and build.json tell how.
 Each stage runs in a process of its own: a crash or an illegal access ends that stage only. It
 writes a line of JSON per result to STAGE.jsonl at once, and a record, STAGE.json, at its end. After
 each stage all files are put into one archive, gpu_check.tar.gz. No stage starts after --minutes,
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -117,6 +119,75 @@ def read_record(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return record if record.get("schema") == SCHEMA else None
+
+
+# ---- the build -----------------------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = Stage("build", "torchalgo for this Python", 1, 480, lambda context: Outcome(), False)
+
+
+def can_import() -> bool:
+    """Returns True if a new process of this Python can import torchalgo."""
+    command = [sys.executable, "-c", "import torchalgo"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def build_commands() -> list[list[str]]:
+    """Returns the commands that build torchalgo in its folder, by pip if this Python has it."""
+    if importlib.util.find_spec("pip") is not None:
+        flags = ["--no-build-isolation", "--no-deps", "--no-index", "-v", "-e", str(ROOT)]
+        return [[sys.executable, "-m", "pip", "install", *flags]]
+    build = ROOT / "build" / "release"
+    options = ["-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}", "-DTORCHALGO_CUDA=ON"]
+    return [
+        ["cmake", "-S", str(ROOT), "-B", str(build), *options],
+        ["cmake", "--build", str(build)],
+        ["cmake", "--install", str(build), "--prefix", str(ROOT / "python")],
+    ]
+
+
+def build_if_needed(
+    out: Path,
+    has_build: Callable[[], bool] = can_import,
+    commands: Callable[[], list[list[str]]] = build_commands,
+) -> dict[str, Any] | None:
+    """Builds torchalgo unless `has_build`. Returns the record of this; None if nothing was to do.
+
+    The processes of the stages find the result in PYTHONPATH.
+    """
+    if has_build():
+        return None
+    out.mkdir(parents=True, exist_ok=True)
+    started, failures = time.monotonic(), []
+    with (out / "build.log").open("wb") as log:
+        for command in commands():
+            left_s = BUILD.budget_s - (time.monotonic() - started)
+            try:
+                status = subprocess.run(
+                    command, stdout=log, stderr=subprocess.STDOUT, timeout=left_s, check=False
+                ).returncode
+                failure = f"{command[0]} ended with {ending_of(status)}" if status else ""
+            except (OSError, subprocess.TimeoutExpired) as problem:
+                failure = str(problem)
+            if failure:
+                failures.append(f"{failure}; see {out / 'build.log'}")
+                break
+    paths = [str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    sys.path.insert(0, str(ROOT / "python"))
+    if not failures and not has_build():
+        failures = [f"this Python cannot import what was built; see {out / 'build.log'}"]
+    record = {
+        **head_of(BUILD),
+        "status": "failed" if failures else "passed",
+        "seconds": round(time.monotonic() - started, 1),
+        "summary": failures[0] if failures else f"built for Python {sys.version.split()[0]}",
+        "failures": failures,
+    }
+    write_record(record, record_path(out, BUILD))
+    write_archive(out)
+    return record
 
 
 # ---- all of them ---------------------------------------------------------------------------------
@@ -259,6 +330,14 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None, has_gpu: bool | None = None) -> int:
     started = time.monotonic()
     options = parse_options(arguments)
+    records = []
+    if options.child is None and not options.list:
+        built = build_if_needed(options.out)
+        if built is not None:
+            records.append(built)
+            print(f"{built['stage']}: {built['summary']}", flush=True)
+            if built["status"] == "failed":
+                return 1
     stages: Sequence[Stage] = importlib.import_module(options.module).STAGES
     context = Context(options.out, options.quick, options.seed, lambda: 0.0)
     if options.child is not None:
@@ -276,7 +355,7 @@ def main(arguments: Sequence[str] | None = None, has_gpu: bool | None = None) ->
         import torch
 
         has_gpu = torch.cuda.is_available()
-    records = run_stages(
+    records += run_stages(
         chosen,
         context,
         child_launcher(options.module),

@@ -140,7 +140,7 @@ def table(context: Context, ground: Ground, outcome: Outcome) -> list[dict[str, 
     return rows
 
 
-CHANNELS, SIDE = 64, 28  # of Net
+CHANNELS, SIDE = 64, 28  # of the input of Net
 
 
 class Net(nn.Module):

@@ -55,6 +55,7 @@ from torchalgo._onnx.load import load_onnx  # noqa: E402
 from torchalgo._plan.candidates import candidates  # noqa: E402
 from torchalgo._plan.pareto import Front, ParetoPoint, pareto  # noqa: E402
 from torchalgo._run.captured import CapturedCalls  # noqa: E402
+from torchalgo._run.graph_times import GraphTimes  # noqa: E402
 from torchalgo._run.load import load, load_plan, load_plans  # noqa: E402
 from torchalgo._run.optimized import Optimized  # noqa: E402
 from torchalgo._train.module import TrainingModule  # noqa: E402
@@ -77,6 +78,7 @@ __all__ = [
     "Error",
     "Finding",
     "Front",
+    "GraphTimes",
     "LeftOp",
     "LintReport",
     "Optimized",

@@ -10,6 +10,7 @@ must be an error that says what failed, or a model with the right results.
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -52,7 +53,7 @@ try:
         assert error(fast(x.cuda()), x) < 1e-5, "a wrong result"
         print("right")
 except (torchalgo.Error, RuntimeError) as problem:
-    print(type(problem).__name__, str(problem).splitlines()[0])
+    print(type(problem).__name__, (str(problem).splitlines() or [""])[0])
 """
 
 
@@ -61,15 +62,18 @@ def gpu(seed: int) -> list[str]:
     function = rng.choice(list(CALLS))
     calls, statuses = CALLS[function]
     fault = f"{function}:{round(calls ** rng.random())}:{rng.choice(statuses)}"
+    program = software_gpu.MODEL + PROGRAM
     with tempfile.TemporaryDirectory() as folder:
-        done = software_gpu.run(
-            Path(folder), "-W", "ignore", "-c", software_gpu.MODEL + PROGRAM, fault=fault
-        )
+        try:
+            done = software_gpu.run(Path(folder), "-W", "ignore", "-c", program, fault=fault)
+        except subprocess.TimeoutExpired:
+            raise FindingError(f"{fault}: did not end") from None
+        has_failed = any(line.startswith("fault ") for line in software_gpu.log(Path(folder)))
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:
         raise FindingError(f"{fault}: ended with {done.returncode}: {done.stderr[-600:]}")
     if lines[-1] == "right":
-        return ["right"]
+        return ["right" if has_failed else "not reached"]
     if not lines[-1].startswith(("Error TA", "AcceleratorError ", "OutOfMemoryError ")):
         raise FindingError(f"{fault}: {lines[-1]}")
     return [lines[-1].split()[0]]

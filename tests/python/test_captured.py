@@ -134,3 +134,11 @@ def test_on_a_cpu_nothing_is_captured(both: tuple[FakeGraphs, CapturedCalls]) ->
         assert torch.equal(captured(images()), fast(images()))
     assert (captured.captured_runs, captured.uncaptured_runs) == (0, 1)
     assert "graphs=0" in repr(captured) and not list(captured.parameters())
+
+
+def test_comparing_needs_inputs_that_are_captured(both: tuple[FakeGraphs, CapturedCalls]) -> None:
+    _, graphed = both
+    with pytest.raises(torchalgo.Error, match=r"^TA1407 compare: a call with 2x3x12x12 is not"):
+        graphed.compare(images(2))
+    with pytest.raises(torchalgo.Error, match=r"^TA1001 compare: budget_s=0, expected"):
+        graphed.compare(images(), budget_s=0)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from torch.utils import cpp_extension
 
+from support import software_gpu
 from torchalgo import _C
 
 FUZZ = Path(__file__).parents[1] / "fuzz"
@@ -37,8 +38,15 @@ CASES = {
 }
 
 
+NO_GPU = pytest.mark.skipif(
+    not software_gpu.is_built(), reason="the GPU in software is not built: -DTORCHALGO_TESTS=ON"
+)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("fuzzer", CASES)
+@pytest.mark.parametrize(
+    "fuzzer", [pytest.param(name, marks=NO_GPU if name == "gpu gpu" else ()) for name in CASES]
+)
 def test_a_short_campaign_finds_nothing(fuzzer: str) -> None:
     """Runs in a process of its own: seeds are forked, and this process has threads."""
     script, name = fuzzer.split()

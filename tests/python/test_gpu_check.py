@@ -166,6 +166,41 @@ def test_a_gpu_is_described_by_the_fixture_of_its_name() -> None:
     assert len({named_device(name).isa for name in ("h100", "h200")}) == 1
 
 
+def built(out: Path, *commands: str, is_there: bool = False) -> dict[str, Any] | None:
+    """Builds by Python programs. The result can be imported if they have made `out`/built."""
+    return gpu_check.build_if_needed(
+        out,
+        lambda: is_there or (out / "built").exists(),
+        lambda: [[sys.executable, "-c", command] for command in commands],
+    )
+
+
+def test_it_builds_where_torchalgo_cannot_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert built(tmp_path / "no", "raise SystemExit(1)", is_there=True) is None
+    make = f"import pathlib; pathlib.Path({str(tmp_path / 'built')!r}).touch(); print('compiling')"
+    found = built(tmp_path, "print('configuring')", make)
+    assert found is not None and found["status"] == "passed"
+    assert (tmp_path / "build.log").read_text().split() == ["configuring", "compiling"]
+    assert os.environ["PYTHONPATH"].startswith(str(gpu_check.ROOT / "python"))
+    with tarfile.open(tmp_path / ARCHIVE) as archive:
+        assert {"build.json", "build.log"} <= set(archive.getnames())
+
+
+@pytest.mark.parametrize("commands", [("raise SystemExit(7)", "print('never')"), ("pass",)])
+def test_a_build_that_fails_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", "")
+    found = built(tmp_path, *commands)
+    assert found is not None and found["status"] == "failed" and "build.log" in found["summary"]
+    assert record(tmp_path, "build") == found
+    assert "never" not in (tmp_path / "build.log").read_text()
+
+
 def test_the_command_runs_here_without_a_gpu(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "gpu_check.py"), "--out", str(tmp_path)]
     done = subprocess.run(

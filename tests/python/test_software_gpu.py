@@ -63,15 +63,19 @@ def test_torch_finds_a_gpu_and_its_graphs_obey_the_rules_of_cuda(tmp_path: Path)
 
 
 OPTIMIZED = """
-names = {node.name: node.primitive for node in fast.plan.nodes}
-assert names["wide"].split(".")[0] in ("cudnn9", "cudnn_legacy", "aten"), names
+assert any(node.cost_source == "measured" for node in fast.plan.nodes), str(fast.plan)
 assert "guard: " in str(fast.plan)
+print(sum(line == "begin-capture" for line in open("gpu.log").read().splitlines()))
 assert error(fast(x.cuda()), x) < 1e-5 and not torchalgo.fallbacks()
 fast.save("fast.pt")
 assert error(torchalgo.load("fast.pt")(x.cuda()), x) < 1e-5
 captured = fast.captured()
 for scale in (1, 2, -1):
     assert error(captured((scale * x).cuda()), scale * x) < 1e-5
+times = captured.compare(x.cuda(), budget_s=1.0)
+ways = {"plan, as a graph", "plan, without graphs", "make_graphed_callables",
+        "make_graphed_callables, channels_last"}
+assert ways <= times.ns.keys() and str(times).count("x ") >= 3, str(times)
 gpu_net.wide.weight.mul_(2)
 net.wide.weight.mul_(2)
 try:
@@ -90,8 +94,9 @@ print(*(node.primitive for node in forced.plan.nodes if node.name == "stem"))
 def test_a_model_is_measured_planned_run_saved_and_captured(tmp_path: Path) -> None:
     printed = lines_of(tmp_path, software_gpu.MODEL + OPTIMIZED)
     log = software_gpu.log(tmp_path)
-    assert printed[0] == "TA1404" and printed[1].startswith("cudnn_legacy.fwd.1")
-    assert log.count("begin-capture") > 3  # the timer's graphs, and those of captured()
+    captures, error, forced = printed
+    assert int(captures) > 0  # by the timer: captured() comes later
+    assert error == "TA1404" and forced.startswith("cudnn_legacy.fwd.1")
     assert not [line for line in log if line.startswith("launch-without-effect")]
 
 
@@ -151,7 +156,7 @@ def check(tmp_path: Path, fault: str = "") -> tuple[int, dict[str, dict[str, Any
     script = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_check.py"
     done = software_gpu.run(
         tmp_path, str(script), "--module", "support.small_gpu_stages", "--quick", "--out", "out",
-        fault=fault,
+        "--minutes", "40", fault=fault, timeout_s=2700,
     )  # fmt: skip
     with tarfile.open(tmp_path / "out" / "gpu_check.tar.gz") as archive:
         assert {f"{name}.json" for name in records(tmp_path / "out")} == {
@@ -177,12 +182,14 @@ def test_each_stage_of_gpu_check_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_failure_in_each_stage_of_gpu_check_costs_no_other(tmp_path: Path) -> None:
+def test_gpu_check_goes_on_after_stages_that_fail(tmp_path: Path) -> None:
     from gpu_stages import STAGES
 
-    status, found, text = check(tmp_path, fault="cudaMemcpyAsync:5:700")
+    status, found, text = check(tmp_path, fault="cudaMalloc:1:700")
     assert status == 1
     assert found.keys() == {stage.name for stage in STAGES if stage.is_default}, text
     assert all(record["status"] in ("passed", "failed") for record in found.values())
-    failed = [record for record in found.values() if record["status"] == "failed"]
-    assert failed and all(record["failures"] for record in failed)
+    failed = {name: record for name, record in found.items() if record["status"] == "failed"}
+    assert {"mission", "smoke", "capture", "plans", "notes"} <= failed.keys(), text
+    assert all(record["failures"] for record in failed.values())
+    assert found["env"]["status"] == "passed"

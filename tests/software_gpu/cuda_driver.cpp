@@ -3,7 +3,8 @@
 // itself. CMake adds functions that refuse for all others.
 #include <cuda.h>
 
-#include <cstring>
+#include <cstddef>
+#include <cstdio>
 
 #include "gpu.h"
 
@@ -19,7 +20,7 @@ CUresult cuDeviceGet(CUdevice* device, int) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetName(char* name, int size, CUdevice) {
-  std::strncpy(name, software_gpu::kName, static_cast<std::size_t>(size));
+  std::snprintf(name, static_cast<std::size_t>(size), "%s", software_gpu::kName);
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice) {

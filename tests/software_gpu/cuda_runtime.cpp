@@ -5,12 +5,15 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "gpu.h"
 #include "kernels.h"
@@ -33,14 +36,14 @@ cudaError_t remember(cudaError_t status) {
   return status;
 }
 
-// Does `body`, unless the test wants the call to fail.
+// Returns the fault that the test injects for `function`, or else runs `body`.
 template <typename Body>
 cudaError_t call(const char* function, const Body& body) {
   const int fault = software_gpu_fault(function);
   return remember(fault != 0 ? static_cast<cudaError_t>(fault) : body());
 }
 
-// The same for a call that a capture forbids.
+// As `call`, but fails while a capture forbids such calls.
 template <typename Body>
 cudaError_t unsafe(const char* function, const Body& body) {
   return call(function, [&] {
@@ -56,13 +59,13 @@ cudaError_t give(T* where, T value) {
   return cudaSuccess;
 }
 
-// Memory of the GPU. It is mapped and unmapped, so that an access after its end is a crash.
+// Memory of the GPU. Freed memory is unmapped, so that a later use is a crash.
 class Memory {
  public:
   cudaError_t allocate(void** where, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     constexpr std::size_t kMostBytes = std::size_t{6} << 30;
-    if (in_use_ + bytes > kMostBytes) return cudaErrorMemoryAllocation;
+    if (bytes > kMostBytes - in_use_) return cudaErrorMemoryAllocation;
     void* const found = mmap(nullptr, std::max<std::size_t>(bytes, 1), PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (found == MAP_FAILED) return cudaErrorMemoryAllocation;
@@ -169,12 +172,12 @@ cudaError_t record(cudaEvent_t handle, cudaStream_t stream_handle) {
     event->capture = streams().of(stream_handle).capture;
     event->is_recorded = true;
     if (event->capture == nullptr) {
-      event->time = std::chrono::steady_clock::now();
+      *event->time = std::chrono::steady_clock::now();
       return cudaSuccess;
     }
   }
   return streams().enqueue(stream_handle,
-                           [event] { event->time = std::chrono::steady_clock::now(); });
+                           [time = event->time] { *time = std::chrono::steady_clock::now(); });
 }
 
 cudaError_t wait_for(cudaEvent_t handle) {
@@ -236,7 +239,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* result, int device) {
   return give(result, all);
 }
 cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int /*device*/) {
-  std::strncpy(text, "0000:00:00.0", static_cast<std::size_t>(size));
+  std::snprintf(text, static_cast<std::size_t>(size), "0000:00:00.0");
   return cudaSuccess;
 }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return give(can, 0); }
@@ -318,7 +321,9 @@ cudaError_t cudaMemset(void* dst, int value, std::size_t bytes) {
   return cudaMemsetAsync(dst, value, bytes, nullptr);
 }
 cudaError_t cudaGetSymbolAddress(void** where, const void* symbol) {
+  static std::mutex mutex;
   static auto* const symbols = new std::map<const void*, void*>;
+  const std::lock_guard lock(mutex);
   constexpr std::size_t kBytes = 4096;
   void*& found = (*symbols)[symbol];
   if (found == nullptr) {
@@ -388,7 +393,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t first, cudaEvent_t last)
     if (!start.has_timing || !stop.has_timing || !start.is_recorded || !stop.is_recorded) {
       return cudaErrorInvalidResourceHandle;
     }
-    return give(ms, std::chrono::duration<float, std::milli>(stop.time - start.time).count());
+    return give(ms, std::chrono::duration<float, std::milli>(*stop.time - *start.time).count());
   });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigned /*flags*/) {
@@ -396,6 +401,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigne
   const auto* const event = reinterpret_cast<const Event*>(handle);
   std::shared_ptr<Capture>& capture = streams().of(stream).capture;
   if (capture == nullptr) {
+    if (event->capture == nullptr) return cudaSuccess;
+    if (event->capture->is_ended) return remember(cudaErrorCapturedEvent);
+    if (Streams::is_legacy(stream)) return remember(cudaErrorStreamCaptureImplicit);
     capture = event->capture;  // the stream takes part in the capture
     return cudaSuccess;
   }

@@ -5,6 +5,9 @@
 #include <library_types.h>
 
 #include <array>
+#include <functional>
+#include <memory>
+#include <string>
 
 #include "cudnn_algo/fake_cudnn.h"
 #include "gpu.h"
@@ -30,7 +33,8 @@ std::string properties() {
 const Api& api() {
   static const auto* const kCudnn = new fake::FakeCudnn(
       {.properties = properties(), .enqueue = [](Stream stream, const std::function<void()>& work) {
-         static_cast<void>(software_gpu_enqueue(static_cast<cudaStream_t>(stream), &work));
+         const auto handle = static_cast<cudaStream_t>(stream);
+         return software_gpu_enqueue(handle, &work) == cudaSuccess ? kSuccess : kExecutionFailed;
        }});
   static const auto* const kApi = new std::shared_ptr<const Api>(kCudnn->api());
   return **kApi;

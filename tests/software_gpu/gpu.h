@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <functional>
 
 // A GPU in software, for processes that have none. A process preloads three libraries:
@@ -14,7 +15,9 @@
 //
 // Environment variables:
 //   SOFTWARE_GPU_LOG    a file; each call of interest appends a line
-//   SOFTWARE_GPU_FAULT  "FUNCTION:N:STATUS": the N-th call of FUNCTION, from 1, returns STATUS
+//   SOFTWARE_GPU_FAULT  "FUNCTION:N:STATUS": the N-th call of FUNCTION, from 1, returns STATUS.
+//   After
+//                       700 and 719, the errors of kernels, all later calls fail too.
 namespace software_gpu {
 
 inline constexpr int kStreamingMultiprocessors = 132;

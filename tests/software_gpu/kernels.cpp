@@ -61,18 +61,25 @@ std::function<void()> kernel_work(const std::string& mangled_name, void** argume
   void* const dst = *static_cast<void**>(arguments[1]);
   const Transpose problem = static_cast<const Tiling*>(arguments[2])->problem;
   const auto same = [](auto value) { return value; };
-  return [=] {
-    if (from == "unsigned int") transpose<std::uint32_t, std::uint32_t>(src, dst, problem, same);
-    if (from == "unsigned short") transpose<std::uint16_t, std::uint16_t>(src, dst, problem, same);
-    if (to == "__half") transpose<float, __half>(src, dst, problem, __float2half_rn);
-    if (to == "__nv_bfloat16") {
-      transpose<float, __nv_bfloat16>(src, dst, problem, __float2bfloat16_rn);
-    }
-    if (from == "__half") transpose<__half, float>(src, dst, problem, to_float<__half>);
-    if (from == "__nv_bfloat16") {
-      transpose<__nv_bfloat16, float>(src, dst, problem, to_float<__nv_bfloat16>);
-    }
-  };
+  if (from == "unsigned int") {
+    return [=] { transpose<std::uint32_t, std::uint32_t>(src, dst, problem, same); };
+  }
+  if (from == "unsigned short") {
+    return [=] { transpose<std::uint16_t, std::uint16_t>(src, dst, problem, same); };
+  }
+  if (to == "__half") {
+    return [=] { transpose<float, __half>(src, dst, problem, __float2half_rn); };
+  }
+  if (to == "__nv_bfloat16") {
+    return [=] { transpose<float, __nv_bfloat16>(src, dst, problem, __float2bfloat16_rn); };
+  }
+  if (from == "__half") {
+    return [=] { transpose<__half, float>(src, dst, problem, to_float<__half>); };
+  }
+  if (from == "__nv_bfloat16") {
+    return [=] { transpose<__nv_bfloat16, float>(src, dst, problem, to_float<__nv_bfloat16>); };
+  }
+  return {};
 }
 
 void* driver_function(const char* name) {

@@ -6,7 +6,7 @@
 
 namespace software_gpu {
 
-/// Returns what a kernel with these arguments does; empty for a kernel that nobody has written.
+/// Returns a function that computes the kernel; an empty one if the kernel is not imitated.
 std::function<void()> kernel_work(const std::string& mangled_name, void** arguments);
 
 /// Returns the function of libcuda.so.1 with this name, or one that refuses.

@@ -5,10 +5,14 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "gpu.h"
 
 namespace {
+
+// After these errors of a kernel, each call of CUDA returns the same error.
+constexpr int kIllegalAddress = 700, kLaunchFailure = 719;
 
 struct Fault {
   std::string function;
@@ -41,8 +45,14 @@ void software_gpu_log(const char* line) {
 int software_gpu_fault(const char* function) {
   static std::mutex mutex;
   static const Fault fault = wanted_fault();
-  static int calls = 0;
-  if (fault.function != function) return 0;
+  static int calls = 0, lost = 0;
   const std::lock_guard lock(mutex);
-  return ++calls == fault.at ? fault.status : 0;
+  if (lost != 0) {
+    constexpr int kExecutionFailed = 5000;  // CUDNN_STATUS_EXECUTION_FAILED
+    return std::string_view(function).starts_with("cudnn") ? kExecutionFailed : lost;
+  }
+  if (fault.function != function || ++calls != fault.at) return 0;
+  software_gpu_log(("fault " + fault.function).c_str());
+  if (fault.status == kIllegalAddress || fault.status == kLaunchFailure) lost = fault.status;
+  return fault.status;
 }

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -11,7 +12,8 @@
 #include <thread>
 #include <vector>
 
-// Streams, events and graphs of the GPU in software, with the rules of CUDA for captures.
+// Streams, events and graphs of the GPU in software, with the most important of CUDA's rules for
+// captures. Streams that were not joined again are not found.
 namespace software_gpu {
 
 using Work = std::function<void()>;
@@ -27,6 +29,7 @@ struct Capture {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::thread::id thread = std::this_thread::get_id();
   bool is_invalid = false;
+  bool is_ended = false;
 };
 
 struct Stream {
@@ -38,8 +41,10 @@ struct Stream {
 struct Event {
   bool has_timing = true;
   bool is_recorded = false;
-  std::chrono::steady_clock::time_point time;
-  std::shared_ptr<Capture> capture;  // that recorded it last
+  // Graphs that write it may outlive the event.
+  std::shared_ptr<std::chrono::steady_clock::time_point> time =
+      std::make_shared<std::chrono::steady_clock::time_point>();
+  std::shared_ptr<Capture> capture;  // in which it was last recorded; null if in none
 };
 
 /// All streams of the process, and their captures.
@@ -47,8 +52,10 @@ class Streams {
  public:
   /// Returns the stream of a handle. Null and CUDA's special handles stand for the legacy one.
   Stream& of(cudaStream_t handle) {
-    const auto number = reinterpret_cast<std::uintptr_t>(handle);
-    return number <= 2 ? legacy_ : *reinterpret_cast<Stream*>(handle);
+    return is_legacy(handle) ? legacy_ : *reinterpret_cast<Stream*>(handle);
+  }
+  static bool is_legacy(cudaStream_t handle) {
+    return reinterpret_cast<std::uintptr_t>(handle) <= 2;  // cudaStreamLegacy, cudaStreamPerThread
   }
   cudaStream_t create(unsigned flags, int priority) {
     const std::lock_guard lock(mutex);
@@ -100,6 +107,7 @@ class Streams {
         capture->thread != std::this_thread::get_id()) {
       return cudaErrorStreamCaptureWrongThread;
     }
+    capture->is_ended = true;
     for (Stream* each : all_) {
       if (each->capture == capture) each->capture = nullptr;
     }
@@ -108,7 +116,7 @@ class Streams {
     return cudaSuccess;
   }
 
-  /// What a call that could break a capture answers: such calls are those that wait or allocate.
+  /// Returns the status of a call that waits or allocates. Invalidates the captures that forbid it.
   cudaError_t unsafe_call() {
     const std::lock_guard lock(mutex);
     if (thread_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
@@ -123,7 +131,7 @@ class Streams {
     return breaks ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
   }
 
-  /// What waiting for a stream answers.
+  /// Returns the status of a wait for a stream. Invalidates the capture of the stream.
   cudaError_t wait(cudaStream_t handle) {
     const std::lock_guard lock(mutex);
     const std::shared_ptr<Capture> capture = of(handle).capture;

@@ -161,7 +161,7 @@ def profile(
         example_inputs: the inputs of forward, if `target` is a module.
         directions: "forward", "backward_data", "backward_filter", several, or "all". They replace a
             problem's own direction.
-        device: the device to run on. None: the device of the module's inputs, or this CPU.
+        device: the device to run on. None: the device of the module, or this CPU for a problem.
         dtype: "f32", "tf32", "f16", ...: replaces the data type of the convolutions. None: keeps
             it.
         budget_s: the seconds of timing and checking for each problem in each direction. Work that

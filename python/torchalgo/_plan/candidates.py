@@ -226,7 +226,10 @@ def find_device(device: DeviceLike) -> _C.Device:
 
 
 def default_device(target: nn.Module | str, example_inputs: Any) -> str:
-    """Returns "cuda:1" for a module with weights or inputs there, and "cpu" otherwise."""
+    """Returns the GPU of a module, such as "cuda:1"; "cpu" for a problem or any other module.
+
+    The inputs decide if the module has no weights.
+    """
     if not isinstance(target, nn.Module) or example_inputs is None:
         return "cpu"
     device = device_of(target, as_inputs(example_inputs))

@@ -46,7 +46,7 @@ def spread_of(plan: Plan, facts: Facts | None) -> Spread | None:
 def _spread_of(node: PlanNode, facts: Facts) -> tuple[float, float] | None:
     costs: dict[str, list[float]] = {}
     for candidate in facts.candidates.get(node.name, ()):
-        # With another part of the epilogue, it would do other work.
+        # A candidate with another epilogue computes another problem.
         is_same = candidate.problem == node.problem and candidate.source == "measured"
         if is_same and candidate.cost:
             costs.setdefault(algorithm_of(candidate.primitive), []).append(candidate.cost)

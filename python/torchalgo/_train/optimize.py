@@ -47,7 +47,7 @@ def optimize_training(
         raise Error(
             f"TA1604 optimize: training=True and the model is on {device}: plans for training run"
             " on the CPU only. Call model.cpu(), or choose the algorithms of each direction with"
-            " torchalgo.enable(), which works on a GPU too"
+            " torchalgo.algorithms() inside of torchalgo.enable(), which works on a GPU too"
         )
     _check_settings(options)
     with call.timings.step("read"):

@@ -20,7 +20,7 @@ struct Options {
   bool has_compiler = true;     // whether run-time compiled engines can be configured
   std::string properties = {};  // the JSON of the GPU behind the handles
   /// Runs the work of an execution on the handle's stream; empty: at once.
-  std::function<void(Stream, const std::function<void()>&)> enqueue = {};
+  std::function<Status(Stream, const std::function<void()>&)> enqueue = {};
 };
 
 /// What a correct caller leaves at zero, and what it did.

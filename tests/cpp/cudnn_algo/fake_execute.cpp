@@ -147,12 +147,11 @@ Status execute_plan(State& state, Handle handle, Descriptor plan_descriptor,
     const std::lock_guard lock(state.mutex);
     return state.fail(2003, "execute: a tensor is missing or misaligned");
   }
-  state.enqueue(handle, [plan, pointers, workspace] {
+  return state.enqueue(handle, [plan, pointers, workspace] {
     poison(workspace, plan->workspace);
     run_operations(graph_of(*plan), pointers);
     poison(workspace, plan->workspace);
   });
-  return kSuccess;
 }
 
 }  // namespace torchalgo::cudnn::fake::detail

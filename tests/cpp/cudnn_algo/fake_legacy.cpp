@@ -148,12 +148,11 @@ Api::Legacy::Run run(const std::shared_ptr<State>& state, Role role) {
     if (static_cast<std::int64_t>(bytes) < request.workspace) return kBadParam;
     if (request.workspace > 0 && workspace == nullptr) return kBadParamNullPointer;
     const double by = scale_of(alpha, request.c.element), keep = scale_of(beta, request.c.element);
-    state->enqueue(handle, [=] {
+    return state->enqueue(handle, [=] {
       poison(workspace, request.workspace);
       compute(role, request, by, a_data, b_data, keep, c_data);
       poison(workspace, request.workspace);
     });
-    return kSuccess;
   };
 }
 

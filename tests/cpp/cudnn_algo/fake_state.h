@@ -158,14 +158,16 @@ struct State {
     return true;
   }
   /// Runs the work of an execution on the stream of `handle`.
-  void enqueue(Handle handle, const std::function<void()>& work) {
+  Status enqueue(Handle handle, const std::function<void()>& work) {
     Stream stream = nullptr;
     {
       const std::lock_guard lock(mutex);
       ++stats.executed;
       stream = streams[handle];
     }
-    options.enqueue ? options.enqueue(stream, work) : work();
+    if (options.enqueue) return options.enqueue(stream, work);
+    work();
+    return kSuccess;
   }
 };
 

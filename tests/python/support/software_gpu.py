@@ -29,19 +29,25 @@ def environment(tmp_path: Path, fault: str = "") -> dict[str, str]:
         "SOFTWARE_GPU_LOG": str(tmp_path / "gpu.log"),
         "SOFTWARE_GPU_FAULT": fault,
         "TORCHALGO_CACHE_DIR": str(tmp_path / "cache"),
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "1",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "OMP_NUM_THREADS": "1",
     }
 
 
-def run(tmp_path: Path, *arguments: str, fault: str = "") -> subprocess.CompletedProcess[str]:
+def run(
+    tmp_path: Path, *arguments: str, fault: str = "", timeout_s: float = 600.0
+) -> subprocess.CompletedProcess[str]:
     """Runs python with `arguments`."""
     return subprocess.run(
         [sys.executable, *arguments], env=environment(tmp_path, fault), cwd=tmp_path,
-        capture_output=True, text=True, timeout=600, check=False,
+        capture_output=True, text=True, timeout=timeout_s, check=False,
     )  # fmt: skip
 
 
 def log(tmp_path: Path) -> list[str]:
-    return (tmp_path / "gpu.log").read_text().splitlines()
+    path = tmp_path / "gpu.log"
+    return path.read_text().splitlines() if path.exists() else []
 
 
 # Optimizes a small model. `fast` is None if that failed; the reason is then printed.
@@ -75,5 +81,5 @@ try:
     gpu_net = copy.deepcopy(net).cuda()
     fast = torchalgo.optimize(gpu_net, (x.cuda(),), budget_s=6.0, settings=settings)
 except (torchalgo.Error, RuntimeError) as problem:
-    print(type(problem).__name__, str(problem).splitlines()[0])
+    print(type(problem).__name__, (str(problem).splitlines() or [""])[0])
 """

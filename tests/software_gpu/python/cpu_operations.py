@@ -23,7 +23,7 @@ KEPT = {
     "set_.source_Storage_storage_offset", "record_stream", "is_set_to", "is_pinned", "_pin_memory",
     "unfold", "view_as_real", "view_as_complex", "alias",
 }  # fmt: skip
-ADDED = ("convolution_backward", "copy_")  # these have one kernel for all devices
+ADDED = ("convolution_backward", "copy_")  # not registered for CUDA, but to be replaced too
 
 
 def cudnn_convolution(
@@ -65,7 +65,7 @@ OWN = {
     "cudnn_batch_norm_backward": cudnn_batch_norm_backward,
 }
 Enqueued = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_kept_alive: list[Any] = []  # what graphs call
+_kept_alive: list[Any] = []  # callbacks of graphs, kept until the process ends
 
 
 def on_host(tensor: Tensor) -> Tensor:
@@ -160,7 +160,8 @@ def resize_like(gpu: Tensor, host: Tensor) -> None:
 
 def copy_bytes(source: Tensor, target: Tensor) -> None:
     size = source.untyped_storage().nbytes() - source.storage_offset() * source.element_size()
-    size = min(size, target.untyped_storage().nbytes())
+    room = target.untyped_storage().nbytes() - target.storage_offset() * target.element_size()
+    size = min(size, room)
     if size:
         ctypes.memmove(target.data_ptr(), source.data_ptr(), size)
 
@@ -206,12 +207,13 @@ class Gpu:
             copy_new(results, moved)
             return moved
         moved = mapped(call.run_on_copies(), call.on_gpu)
-        targets = mapped(moved, lambda m: on_host(m) if isinstance(m, Tensor) else m)
-
+        targets = [on_host(m) if isinstance(m, Tensor) else m for m in flat(moved)]
         host_args, host_kwargs = call.args, call.kwargs  # a graph keeps no CUDA tensor alive
 
         def replay(_: Any) -> None:
-            copy_new(op(*host_args, **host_kwargs), targets)
+            for result, target in zip(flat(op(*host_args, **host_kwargs)), targets, strict=True):
+                if isinstance(result, Tensor) and result.data_ptr() != target.data_ptr():
+                    target.copy_(result)
 
         work = Enqueued(replay)
         _kept_alive.append(work)
