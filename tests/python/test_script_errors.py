@@ -15,10 +15,10 @@ RuntimeError: """
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("TA5102 cuDNN: cudnnBackendExecute: no (5000)", "TA5102 optimize: cuDNN: cudnnBackendExecute: no (5000)"),
+        ("TA5102 cuDNN: it failed (5000)", "TA5102 optimize: cuDNN: it failed (5000)"),
         ("TA4307 torchalgo: the choice fails", "TA4307 optimize: the choice fails"),
     ],
-)  # fmt: skip
+)
 def test_an_error_of_our_op_has_its_code_and_no_traceback(text: str, expected: str) -> None:
     found = own_error(RuntimeError(INTERPRETER + text), "optimize")
     assert str(found) == expected and isinstance(found, Error)
