@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torchvision
 from torch import Tensor, nn
 from torch.nn import functional
 
+from check_training import smooth
 from support.gated_models import (
     PRODUCTS,
     Excite,
@@ -234,13 +236,19 @@ def test_only_stochastic_depth_cuts_efficientnet() -> None:
     assert regions == depths + 1
 
 
+@pytest.mark.parametrize("is_smooth", [True, False])
 @pytest.mark.parametrize("name", ["mobilenet_v3_small", "regnet_y_400mf", "efficientnet_b0"])
-def test_gradients_of_networks_of_torchvision(tmp_path: Path, name: str) -> None:
+def test_gradients_of_networks_of_torchvision(tmp_path: Path, name: str, is_smooth: bool) -> None:
     model = getattr(torchvision.models, name)(weights=None)
+    model = smooth(model) if is_smooth else model
     x = torch.rand(4, 3, 64, 64)
     both = trio(model, x, tmp_path)
     both.step(x)
-    both.check_gradients(bound=1e-2)  # kinks may be decided otherwise, and terms may cancel
-    both.check_buffers()
+    if is_smooth:
+        both.check_gradients(bound=1e-3)  # terms may cancel, as they do in the means of a batch
+    else:  # one kink that is decided otherwise moves the gradients of all layers before it
+        ours, eager = both.errors()
+        assert statistics.median(ours) <= max(5e-2, 3 * statistics.median(eager))
+        both.check_buffers()
     assert both.planned.planned_runs == len(both.planned.plan.regions) > 0
     assert both.planned.other_runs == 0

@@ -134,6 +134,13 @@ class Trio:
                 else:
                     assert error(found, exact) <= max(bound, 3 * error(eager, exact)), name
 
+    def errors(self) -> tuple[list[float], list[float]]:
+        """Returns the errors of all gradients, by the plan and by eager PyTorch."""
+        named = [dict(model.named_parameters()) for model, _ in self.each()]
+        grads = [[each[name].grad for each in named] for name in named[0]]
+        present = [(found, eager, exact) for found, eager, exact in grads if found is not None]
+        return [error(a, c) for a, _, c in present], [error(b, c) for _, b, c in present]
+
     def check_buffers(self) -> None:
         named = [dict(model.named_buffers()) for model, _ in self.each()]
         for name in named[0]:
