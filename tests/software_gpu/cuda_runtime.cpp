@@ -43,7 +43,7 @@ cudaError_t call(const char* function, const Body& body) {
   return remember(fault != 0 ? static_cast<cudaError_t>(fault) : body());
 }
 
-// As `call`, but fails while a capture forbids such calls.
+// Runs `body` as `call` does. Returns an error instead if a capture forbids this call.
 template <typename Body>
 cudaError_t unsafe(const char* function, const Body& body) {
   return call(function, [&] {

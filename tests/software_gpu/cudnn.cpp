@@ -16,7 +16,8 @@ using namespace torchalgo::cudnn;
 
 namespace {
 
-// As csrc/provider/cuda_device.cpp writes it from the attributes of cuda_runtime.cpp.
+// Returns the description of the GPU in JSON. csrc/provider/cuda_device.cpp makes the same text
+// from the attributes that cuda_runtime.cpp returns.
 std::string properties() {
   return fmt::format(
       R"({{"deviceVer":900,"multiProcessorCount":{},"warpSize":32,"maxSharedMemoryPerBlock":49152,)"

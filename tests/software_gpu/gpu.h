@@ -34,7 +34,9 @@ extern "C" {
 /// @return  an error if the capture was invalidated.
 cudaError_t software_gpu_enqueue(cudaStream_t stream, const std::function<void()>* work);
 
-/// The same for Python: calls `work(data)`.
+/// Calls `work(data)` at once, or keeps the call if `stream` captures a graph. Python uses this
+/// one.
+/// @return  an error if the capture was invalidated.
 cudaError_t software_gpu_enqueue_call(cudaStream_t stream, void (*work)(void*), void* data);
 
 /// Returns the status that SOFTWARE_GPU_FAULT wants for this call of `function`, or 0.

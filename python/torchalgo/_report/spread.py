@@ -31,12 +31,10 @@ def spread_of(plan: Plan, facts: Facts | None) -> Spread | None:
     The median stands for the typical one. The costs of slow candidates are rough, because these
     ran only until they had lost.
     """
-    pairs = [
-        pair
-        for node in plan.nodes
-        if facts is not None and has_convolution(node.problem)
-        if (pair := _spread_of(node, facts)) is not None
-    ]
+    if facts is None:
+        return None
+    spreads = [_spread_of(node, facts) for node in plan.nodes if has_convolution(node.problem)]
+    pairs = [pair for pair in spreads if pair is not None]
     if not pairs:
         return None
     algorithms, variants = (statistics.geometric_mean(each) for each in zip(*pairs, strict=True))
@@ -44,6 +42,7 @@ def spread_of(plan: Plan, facts: Facts | None) -> Spread | None:
 
 
 def _spread_of(node: PlanNode, facts: Facts) -> tuple[float, float] | None:
+    """Returns the two numbers of one convolution; None if too few of its costs are measured."""
     costs: dict[str, list[float]] = {}
     for candidate in facts.candidates.get(node.name, ()):
         # A candidate with another epilogue computes another problem.
