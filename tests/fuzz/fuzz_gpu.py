@@ -62,7 +62,7 @@ def gpu(seed: int) -> list[str]:
     function = rng.choice(list(CALLS))
     calls, statuses = CALLS[function]
     fault = f"{function}:{round(calls ** rng.random())}:{rng.choice(statuses)}"
-    program = software_gpu.MODEL + PROGRAM
+    program = software_gpu.model(budget_s=6.0) + PROGRAM
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = software_gpu.run(Path(folder), "-W", "ignore", "-c", program, fault=fault)

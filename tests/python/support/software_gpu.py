@@ -50,7 +50,6 @@ def log(tmp_path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-# Optimizes a small model. `fast` is None if that failed; the reason is then printed.
 MODEL = """
 import copy, torch, torchalgo
 from torch import nn
@@ -79,7 +78,13 @@ net, x, fast = Net().eval(), torch.randn(2, 3, 16, 16), None
 settings = torchalgo.Settings(progress=False, run_untimed=True)
 try:
     gpu_net = copy.deepcopy(net).cuda()
-    fast = torchalgo.optimize(gpu_net, (x.cuda(),), budget_s=6.0, settings=settings)
+    fast = torchalgo.optimize(gpu_net, (x.cuda(),), budget_s=budget_s, settings=settings)
 except (torchalgo.Error, RuntimeError) as problem:
     print(type(problem).__name__, (str(problem).splitlines() or [""])[0])
 """
+
+
+def model(budget_s: float) -> str:
+    """Returns a program that optimizes a small model. `fast` is None if that failed; the reason is
+    then printed. Every candidate is measured within about 10 s."""
+    return f"budget_s = {budget_s}\n{MODEL}"
