@@ -54,8 +54,8 @@ from torchalgo._lint.report import Finding, LeftOp, LintReport  # noqa: E402
 from torchalgo._onnx.load import load_onnx  # noqa: E402
 from torchalgo._plan.candidates import candidates  # noqa: E402
 from torchalgo._plan.pareto import Front, ParetoPoint, pareto  # noqa: E402
+from torchalgo._run.call_times import CallTimes  # noqa: E402
 from torchalgo._run.captured import CapturedCalls  # noqa: E402
-from torchalgo._run.graph_times import GraphTimes  # noqa: E402
 from torchalgo._run.load import load, load_plan, load_plans  # noqa: E402
 from torchalgo._run.optimized import Optimized  # noqa: E402
 from torchalgo._train.module import TrainingModule  # noqa: E402
@@ -73,12 +73,12 @@ from torchalgo.verify.check_plan import CheckedPlan, check_plan  # noqa: E402
 __version__ = _C.version
 
 __all__ = [
+    "CallTimes",
     "CapturedCalls",
     "CheckedPlan",
     "Error",
     "Finding",
     "Front",
-    "GraphTimes",
     "LeftOp",
     "LintReport",
     "Optimized",

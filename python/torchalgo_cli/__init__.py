@@ -19,6 +19,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from torchalgo_cli import completion
 from torchalgo_cli.arguments import EXIT_USAGE
 from torchalgo_cli.doctor import print_installation
 from torchalgo_cli.files import FileError, check_files
@@ -26,10 +27,11 @@ from torchalgo_cli.parser import build_parser
 from torchalgo_cli.waiting import tell, told
 
 EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
+WRONG_COMBINATION = "TA7201"  # the code of an error that only the command itself can see
 MOST_CHARACTERS = 500  # longer errors are cut
 
 # These commands work for seconds to minutes, so they say at once that they have begun.
-_LONG = ("optimize", "pareto", "profile", "check-outputs", "demo", "lint")
+_LONG = ("optimize", "pareto", "profile", "bench", "check-outputs", "demo", "lint")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,6 +68,9 @@ def _run_command(argv: Sequence[str] | None) -> int:
         parser.print_help(None if words else sys.stderr)
         return 0 if words else EXIT_USAGE
     args = parser.parse_args(words)
+    if args.command == "completion":
+        print(completion.script(parser, args.shell), end="")
+        return 0
     if args.command != "tune":  # its ranks check them together, and only one tells the error
         check_files(args)
     is_silent = args.command not in _LONG or getattr(args, "quiet", False) or args.json
@@ -83,7 +88,8 @@ def _run_command(argv: Sequence[str] | None) -> int:
     try:
         return run(args)
     except Error as problem:
-        return _fail(str(problem), _error_code(argv))
+        is_wrong_usage = problem.code == WRONG_COMBINATION
+        return _fail(str(problem), EXIT_USAGE if is_wrong_usage else _error_code(argv))
 
 
 def _function_of(args: argparse.Namespace) -> Callable[[argparse.Namespace], int]:

@@ -28,13 +28,18 @@ def check_files(args: argparse.Namespace) -> None:
             check_model_reference(reference)
     if (reference := getattr(args, "plan_or_model", None)) is not None:
         _check_plan_or_model(reference)
-    target = getattr(args, "target", "")  # a problem, or a model
-    is_file = Path(target).suffix in _MODEL_SUFFIXES or Path(target).exists()
-    if target and (is_file or ":" in target):
+    target = getattr(args, "target", "")
+    if target and not is_problem(target):
         check_model_reference(target)
     for name in ("file", "first", "second", "plan", "data"):
         if isinstance(path := getattr(args, name, None), Path):
             _check_readable(path)
+
+
+def is_problem(target: str) -> bool:
+    """Returns True if `target` is the text of a problem, and not a model's file or factory."""
+    path = Path(target)
+    return path.suffix not in _MODEL_SUFFIXES and not path.exists() and ":" not in target
 
 
 def _check_outputs(args: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from torchalgo_cli import arguments
+from torchalgo_cli import arguments, completion
 from torchalgo_cli.arguments import EXIT_CODES, LINT_EXIT_CODES, Parser
 from torchalgo_cli.db_parser import add_db
 from torchalgo_cli.install import torchalgo_version
@@ -227,12 +227,7 @@ def _add_lint(commands: Any) -> None:
         "--budget", type=arguments.seconds, default=60.0, metavar="S",
         help="seconds for trying the fixes (default 60)",
     )  # fmt: skip
-    command.add_argument(
-        "--device",
-        choices=("cpu", "cuda"),
-        default="cpu",
-        help="where the model runs (default cpu)",
-    )
+    _add_device(command)
 
 
 def _add_explain(commands: Any) -> None:
@@ -283,28 +278,41 @@ def _add_diff(commands: Any) -> None:
 
 def _add_others(commands: Any) -> None:
     command = _add_command(
-        commands, "bench", "time the primitives of one problem on the CPU, or check one of them",
-        "Prints the median time and the speed of each primitive, with weights from memory. Stops"
-        " after about 30 s. With --training, plans a model, which takes up to 90 s. Then it times"
-        " training steps with the plan, of the model as it is, and of it in channels_last.",
-        PROBLEM,
+        commands, "bench", "time a model with its plan, or the primitives of one problem",
+        "Times whole calls of a model: with its plan, and in PyTorch's own ways. Without --plan, it"
+        " is planned first, which takes up to 90 s. With --training, times steps of training. Given"
+        " the text of a problem, prints the median time and the speed of each primitive on the CPU,"
+        " with weights from memory; this stops after about 30 s.",
+        f"{RESNET} --plan resnet18.plan.json",
     )  # fmt: skip
     command.add_argument(
         "target",
-        help=f"the text of a problem, such as {PROBLEM}; with --training, package.module:factory",
+        help="a model: a TorchScript or an ONNX file, or package.module:factory; or the text of a"
+        f" problem, such as {PROBLEM}",
     )
-    command.add_argument("--training", action="store_true", help="time training steps of a model")
     command.add_argument(
-        "--input", action="append", default=[], type=arguments.shape, metavar="8x3x224x224",
-        help="with --training: the shape of an input; repeat it for each input",
+        "--input", action="append", default=[], type=arguments.shape, metavar="1x3x224x224",
+        help="the shape of an input of the model; repeat it for each input",
     )  # fmt: skip
     command.add_argument(
+        "--plan", type=Path, metavar="FILE",
+        help="the plan of the model: a plan file or a saved module. Nothing else is timed",
+    )  # fmt: skip
+    command.add_argument(
+        "--compile", action="store_true", help="also time torch.compile(model), after compiling it"
+    )
+    command.add_argument(
+        "--training", action="store_true",
+        help="time steps of training; the model is package.module:factory",
+    )  # fmt: skip
+    _add_device(command)
+    command.add_argument(
         "--check", metavar="PRIMITIVE",
-        help="do not time: compare the results of this primitive with f64",
+        help="of a problem: do not time, but compare the results of this primitive with f64",
     )  # fmt: skip
     command.add_argument(
         "--rounds", type=arguments.positive, default=15, metavar="N",
-        help="samples of each primitive, or of each kind of step (default 15)",
+        help="samples of each primitive, call or step (default 15)",
     )  # fmt: skip
     _add_max_rel_error(command, "with --check: the largest relative L2 error")
 
@@ -346,6 +354,21 @@ def _add_others(commands: Any) -> None:
         commands, "doctor", "print versions, devices, the cost database, and what is missing",
         "It also runs where torchalgo cannot be imported, and names the wheel that fits.",
     )  # fmt: skip
+    command = arguments.add_parser(
+        commands, "completion", "print a script with which a shell completes arguments",
+        "Run its output in the shell, for example in ~/.bashrc.",
+        'eval "$(torchalgo completion bash)"',
+    )  # fmt: skip
+    command.add_argument("shell", choices=completion.SHELLS)
+
+
+def _add_device(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="where the model runs (default cpu)",
+    )
 
 
 def _add_target(command: argparse.ArgumentParser) -> None:
@@ -413,12 +436,7 @@ def _add_objective(command: argparse.ArgumentParser) -> None:
 
 def _add_tuning(command: argparse.ArgumentParser) -> None:
     """Adds the arguments of a tuning, which torchalgo._cli.tuning_flags reads."""
-    command.add_argument(
-        "--device",
-        choices=("cpu", "cuda"),
-        default="cpu",
-        help="where the model runs (default cpu)",
-    )
+    _add_device(command)
     command.add_argument(
         "--override", action="append", default=[], type=arguments.override,
         metavar="GLOB=PRIMITIVE",

@@ -187,7 +187,6 @@ def test_every_error_is_one_line_with_exit_code_1(
             ("check-outputs", "support.nets:net_factory", tmp_path / "dict.pt"),
         ),
         ("cannot read", ("check-outputs", "support.nets:net_factory", tmp_path / "none.npy")),
-        ("needs its input", ("candidates", "support.nets:net_factory")),
         (
             "holds no samples",
             ("check-outputs", saved, tmp_path / "none.pt", "--original", "support.nets:Net"),
@@ -211,6 +210,7 @@ def test_wrong_usage_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
         ("optimize", "m.pt"),
         ("optimize", "m.pt", "-o", "o.pt", "--input", "1,3"),
         ("optimize", "m.pt", "-o", "o.pt", "--input", "1x3", "--override", "conv1"),
+        ("candidates", "support.nets:net_factory"),
         ("bench", CONV, "--rounds", "0"),
         ("bench", CONV, "--threads", "many"),
     ):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -70,8 +71,39 @@ def test_the_parser_knows_the_words_that_torchalgo_knows() -> None:
     assert parser.DTYPES == choices.DTYPES
     assert files.REPORT_SUFFIXES == write.SUFFIXES
     names = parser.build_parser()._actions[-1].choices
-    assert names is not None and set(names) == {*COMMANDS, "db"}
+    assert names is not None and set(names) == {*COMMANDS, "db", "completion"}
     assert set(names["db"]._actions[-1].choices) == set(VERBS)  # type: ignore[call-overload]
+
+
+def test_a_shell_completes_commands_flags_and_files(tmp_path: Path) -> None:
+    (tmp_path / "model.pt").touch()
+    script = main_output("completion", "bash")
+    for line, want in (
+        ("torchalgo opti", "optimize"),
+        ("torchalgo optimize m.pt --portab", "--portable"),
+        ("torchalgo explain mod", "model.pt"),
+        ("torchalgo db inf", "info"),
+    ):
+        words = shlex.join(line.split())
+        code = f"{script}\nCOMP_WORDS=({words}); COMP_CWORD={line.count(' ')}; _shtab_torchalgo"
+        done = subprocess.run(
+            ["bash", "-c", f'{code}\necho "${{COMPREPLY[@]}}"'], cwd=tmp_path,
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert done.stdout.split() == [want], line
+    assert "#compdef torchalgo" in main_output("completion", "zsh")
+
+
+def main_output(*words: str) -> str:
+    return subprocess.run(command(*words), capture_output=True, text=True, check=True).stdout
+
+
+def test_without_shtab_completion_says_what_to_install() -> None:
+    done = subprocess.run(
+        command("completion", "bash", prefix="import sys; sys.modules['shtab'] = None"),
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1 and "TA7302" in done.stderr and "[completion]" in done.stderr
 
 
 def test_doctor_shows_each_variable_that_changes_what_torchalgo_does() -> None:
@@ -209,7 +241,6 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         (("optimize", "damaged.pt", *SHAPE), "damaged.pt is damaged at "),
         (("check-outputs", "bad_factory:make_model", "script.pt"), "holds a TorchScript module"),
         (("candidates", "scirpt.pt"), "did you mean 'script.pt'"),
-        (("candidates", "script.pt"), "needs its input, such as --input"),
         (("optimize", "bad_syntax:f", *SHAPE), "cannot import bad_syntax:f: SyntaxError"),
         (("optimize", "bad_exit:f", *SHAPE), "cannot import bad_exit:f: SystemExit"),
         (("optimize", "bad_factory:fails", *SHAPE), "fails() failed: KeyError"),

@@ -244,8 +244,9 @@ def test_the_command_plans_writes_applies_and_times(
     assert record["runs"] in ("plan", "baseline") and len(record["regions"]) == 1
     assert "layer" in run(capsys, "explain", file)
     rows = json.loads(run(capsys, "bench", net, *own[:3], "--rounds", "3", "--json"))
-    assert [row["name"] for row in rows] == ["as it is", "channels_last", "plan"]
-    assert rows[-1]["ratio"] == 1.0 and all(row["median_ms"] > 0 for row in rows)
+    ratios = {row["name"]: row.get("ratio") for row in rows}
+    assert ratios.keys() == {"plan", "as it is", "channels_last"} and ratios["plan"] is None
+    assert all(row["median_ms"] >= row["least_ms"] > 0 for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +258,7 @@ def test_the_command_plans_writes_applies_and_times(
             ("optimize", *(f"--override={glob}:forward=aten.conv" for glob in "0?0")),
             "which of both wins",
         ),
-        (("bench", "--check", "cpu.direct"), "TA7201 bench: --training times steps"),
+        (("bench", "--check", "cpu.direct"), "TA7201 bench: --check does not go with a model"),
     ],
 )
 def test_wrong_commands_say_what_to_write(
@@ -265,11 +266,11 @@ def test_wrong_commands_say_what_to_write(
 ) -> None:
     command, *flags = argv
     own = ("support.training_models:Chain", "--input", "2x8x16x16", "--training")
-    assert text in run(capsys, command, *own, *flags, code=1)
+    assert text in run(capsys, command, *own, *flags, code=2 if "TA7201" in text else 1)
 
 
 def test_a_file_to_write_is_needed_without_training(capsys: pytest.CaptureFixture[str]) -> None:
-    text = run(capsys, "optimize", "support.nets:net_factory", "--input", "1x3x40x40", code=1)
+    text = run(capsys, "optimize", "support.nets:net_factory", "--input", "1x3x40x40", code=2)
     assert "TA7201 optimize: the file to write is missing" in text
 
 

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import copy
-import statistics
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -15,11 +13,7 @@ from torch import nn
 from torchalgo._api.optimize import optimize
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._base.progress import Progress
-from torchalgo._base.stats import is_faster
 from torchalgo._C import Error
-from torchalgo._capture.freeze import quiet_jit, to_channels_last
-from torchalgo._ir.plan.text_table import text_table
-from torchalgo._measure.guard import time_interleaved
 from torchalgo._report.texts import short_report
 from torchalgo._run.optimized import Optimized
 from torchalgo_cli import main
@@ -48,34 +42,6 @@ def build_model() -> nn.Module:
     return model.eval()
 
 
-def compare(model: nn.Module, fast: nn.Module, x: torch.Tensor) -> None:
-    """Times eager, channels_last, optimize_for_inference and torchalgo in turn, and prints them."""
-    last = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    (x_last,) = to_channels_last((x,))
-    with quiet_jit(), torch.no_grad():
-        traced = torch.jit.trace(model, x, check_trace=False)
-        inference: Any = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
-    times = time_interleaved(
-        {
-            "eager": lambda: model(x),
-            "channels_last": lambda: last(x_last),
-            "optimize_for_inference": lambda: inference(x),
-            "torchalgo": lambda: fast(x),
-        },
-        rounds=30,
-        budget_s=15.0,
-    )
-    rounds = len(times["torchalgo"])
-    print(f"\ntime per image, {torch.get_num_threads()} threads, {rounds} interleaved rounds:")
-    rows = []
-    for name, ns in times.items():
-        beside = is_faster(ns, times["torchalgo"])
-        faster = f"{beside.ratio:.2f}x as fast [{beside.low:.2f}, {beside.high:.2f}]"
-        note = "" if name == "torchalgo" else f"torchalgo is {faster}"
-        rows.append((name, f"{statistics.median(ns) / 1e6:.2f} ms", note))
-    print(*text_table(rows, right=(1,), indent="  "), sep="\n")
-
-
 def run() -> int:
     """Optimizes, checks and times ResNet-50. Writes resnet50.pt, its plan and its report."""
     try:
@@ -95,7 +61,8 @@ def run() -> int:
     progress = Progress(True)
     progress.say("timing the network beside PyTorch")
     with progress.watched(lambda: "guard"):
-        compare(model, fast, x)
+        times = fast.compare(rounds=30, budget_s=15.0)
+    print(f"\n{times}")
     write_page(fast)
     return 0
 

@@ -6,36 +6,28 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import statistics
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from torchalgo import _C
 from torchalgo._api.optimize import optimize
-from torchalgo._api.profile import COLD_BYTES, profile
+from torchalgo._api.profile import profile
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._base.timings import timings_text
-from torchalgo._C import Error, matches_name
+from torchalgo._C import Error
 from torchalgo._capture.example_calls import random_inputs
 from torchalgo._capture.settings import Settings
-from torchalgo._cli import demo, diff, explain, train, tune
+from torchalgo._cli import bench, demo, diff, explain, train, tune
 from torchalgo._cli.doctor import examine, report
-from torchalgo._cli.tuning_flags import on_device, tuning_arguments
-from torchalgo._ir.choices import near
-from torchalgo._ir.overrides import some
+from torchalgo._cli.tuning_flags import on_device, plans_in, tuning_arguments
 from torchalgo._ir.plan import (
-    Plan,
     plans_to_json,
     save_plans,
 )
-from torchalgo._ir.plan.text_table import text_table
 from torchalgo._lint.lint import lint
-from torchalgo._measure.sampling import Bench
 from torchalgo._plan.candidates import candidates
 from torchalgo._report.texts import short_report
 from torchalgo._run.load import load, load_plan, load_plans
@@ -43,6 +35,7 @@ from torchalgo._run.model_files import load_model, read_data
 from torchalgo._run.optimized import Optimized
 from torchalgo.verify.check_plan import check_plan
 from torchalgo_cli import EXIT_ERROR, EXIT_INTERRUPTED
+from torchalgo_cli.files import is_problem
 from torchalgo_cli.waiting import tell, told
 
 
@@ -70,7 +63,7 @@ def _optimize(args: argparse.Namespace) -> int:
         model,
         None if args.shapes else random_inputs(model, args.input),
         shapes=args.shapes,
-        plan=None if args.plan is None else _plans_in(args.plan),
+        plan=None if args.plan is None else plans_in(args.plan),
         objective=args.objective,
         **tuning_arguments(args),
     )
@@ -92,11 +85,6 @@ def _optimize(args: argparse.Namespace) -> int:
         tell(f"interrupted; {args.output} runs the costs measured so far")
         return EXIT_INTERRUPTED
     return 0
-
-
-def _plans_in(path: Path) -> Plan | dict[str, Plan]:
-    plans = load_plans(path)
-    return plans if len(plans) > 1 else next(iter(plans.values()))
 
 
 def _loaded(args: argparse.Namespace) -> nn.Module:
@@ -163,7 +151,7 @@ def _target(args: argparse.Namespace) -> tuple[nn.Module | str, tuple[torch.Tens
 
     Raises: torchalgo.Error if the target is a model, and no input is given.
     """
-    if not Path(args.target).exists() and ":" not in args.target:
+    if is_problem(args.target):
         return args.target, None
     if not args.input:
         raise Error(
@@ -181,96 +169,6 @@ def _lint(args: argparse.Namespace) -> int:
     found = lint(model, random_inputs(model, args.input), budget_s=args.budget)
     print(found.to_json() if args.json else found)
     return EXIT_ERROR if found.findings else 0
-
-
-def _bench(args: argparse.Namespace) -> int:
-    if args.training:
-        return train.bench_command(args)
-    problem = _C.parse_problem(args.target)
-    offered, _, refusals = _C.offers_of(problem)
-    primitives = [p for p in offered if not _C.is_view(p.name)]  # views do no work
-    if args.check is not None:
-        return _bench_check(args, problem, offered, refusals)
-    samples, failures = _take(problem, primitives, args.rounds)
-    gflop = _C.flop_count(problem) / 1e9
-    records = []
-    for primitive, ns, failure in zip(primitives, samples, failures, strict=True):
-        us = sorted(t / 1000 for t in ns)
-        record: dict[str, Any] = {"problem": problem, **_spelled(primitive)}
-        if us:
-            median = statistics.median(us)
-            record |= {"median_us": round(median, 3), "min_us": round(us[0], 3), "samples": len(us)}
-            record["gflops"] = round(gflop / median * 1e6, 2)
-        record["failure"] = failure
-        records.append(record)
-    records.sort(key=lambda r: (r.get("median_us", float("inf")), r["primitive"]))
-    if args.json:
-        _print_json(records)
-        return 0
-    print(f"{problem}  ({_C.cpu_device().name}, {torch.get_num_threads()} threads)")
-    rows = []
-    for r in records:
-        time_text = "" if r["failure"] else f"{r['median_us']:.1f} us"
-        speed = r["failure"] or f"{r['gflops']:8.1f} GFLOP/s"
-        rows.append((r["primitive"], f"{r['src']}->{r['dst']}", time_text, speed))
-    print(*text_table(rows, right=(2,), indent="  "), sep="\n")
-    return 0
-
-
-def _take(
-    problem: str, primitives: list[_C.Primitive], rounds: int, limit_s: float = 30.0
-) -> tuple[list[list[float]], list[str]]:
-    """Returns the times in ns and the failure of each primitive; "" if it did not fail.
-
-    Measures in short calls, so that Ctrl-C takes effect soon, for about `limit_s` seconds at most.
-    """
-    bench = Bench.on(None)
-    tasks = [(problem, primitive) for primitive in primitives]
-    samples: list[list[float]] = [[] for _ in primitives]
-    failures = [""] * len(primitives)
-    started, left = time.monotonic(), rounds
-    while left > 0 and time.monotonic() - started < limit_s:
-        taken = bench.measure(
-            tasks, warmup=1, rounds=min(left, 9), budget_s=1.0, cold_bytes=COLD_BYTES, seed=0
-        )
-        for i, result in enumerate(taken):
-            samples[i] += result.ns
-            failures[i] = failures[i] or result.failure
-        left -= max((len(result.ns) for result in taken), default=left) or left
-    return samples, failures
-
-
-def _bench_check(
-    args: argparse.Namespace,
-    problem: str,
-    primitives: list[_C.Primitive],
-    refusals: list[_C.Refusal],
-) -> int:
-    chosen = [p for p in primitives if matches_name(p.name, args.check)]
-    if not chosen:
-        reasons = [r.reason for r in refusals if matches_name(r.primitive, args.check)]
-        names = sorted({p.name for p in primitives})
-        known = sorted({*names, *(name for name, _ in _C.algorithms())})
-        reason = some(reasons) if reasons else "there is no such primitive"
-        hint = ("" if reasons else near(args.check, known, 0.75)) or f". Supported: {some(names)}"
-        raise Error(f"TA4005 bench: {args.check!r} refuses {problem}: {reason}{hint}")
-    results = Bench.on(None).check(problem, chosen, args.max_rel_error)
-    records = [
-        {"problem": problem, **_spelled(p), "rel_error": error, "failure": failure}
-        for p, (error, failure) in zip(chosen, results, strict=True)
-    ]
-    if args.json:
-        _print_json(records)
-    else:
-        for r in records:
-            verdict = f"FAILS: {r['failure']}" if r["failure"] else "ok"
-            layouts = f"{r['src']}->{r['dst']}"
-            print(f"{r['primitive']}  {layouts}  relative L2 {r['rel_error']:.2e}  {verdict}")
-    return EXIT_ERROR if any(r["failure"] for r in records) else 0
-
-
-def _spelled(primitive: _C.Primitive) -> dict[str, str]:
-    return {"primitive": primitive.name, "src": primitive.src, "dst": primitive.dst}
 
 
 def _check_outputs(args: argparse.Namespace) -> int:
@@ -392,7 +290,7 @@ COMMANDS = {
     "lint": _lint,
     "explain": explain.run,
     "diff": diff.run,
-    "bench": _bench,
+    "bench": bench.run,
     "check-outputs": _check_outputs,
     "check-plan": _check_plan,
     "tune": tune.run,

@@ -1,28 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Implements `torchalgo optimize --training` and `torchalgo bench --training`."""
+"""Implements `torchalgo optimize --training`."""
 
 from __future__ import annotations
 
 import argparse
-import copy
 import json
-import statistics
-from typing import Any
 
 import torch
 from torch import nn
 
 from torchalgo._api.optimize import optimize
-from torchalgo._base.stats import is_faster
 from torchalgo._C import Error
 from torchalgo._capture.example_calls import random_inputs
-from torchalgo._capture.settings import Settings
 from torchalgo._cli.tuning_flags import tuning_arguments
 from torchalgo._ir.plan import plans_to_json
-from torchalgo._ir.plan.text_table import text_table
 from torchalgo._ir.problems import DIRECTION_WORDS
 from torchalgo._run.model_files import load_model
-from torchalgo._train.guard import PLAN, Side, time_steps
 from torchalgo._train.overrides import DirectionOverrides
 from torchalgo._train.plan import TrainingPlan
 
@@ -40,7 +33,7 @@ def optimize_command(args: argparse.Namespace) -> int:
                 " Python. --plan-out writes the plan, and torchalgo.optimize(model, (x,),"
                 " training=True, plan=torchalgo.TrainingPlan.load(path)) runs it"
             )
-    model = _model(args.model)
+    model = trained_model(args.model)
     arguments = tuning_arguments(args) | {"overrides": _overrides(args.override)}
     plan = None if args.plan is None else TrainingPlan.load(args.plan)
     inputs = random_inputs(model, args.input)
@@ -55,40 +48,8 @@ def optimize_command(args: argparse.Namespace) -> int:
     return 0
 
 
-def bench_command(args: argparse.Namespace) -> int:
-    """Times steps of a planned model, of the model as it is, and of it in channels_last."""
-    if not args.input or args.check is not None:
-        raise Error(
-            "TA7201 bench: --training times steps of a model: give its input, such as --input"
-            " 8x3x224x224, and leave --check out"
-        )
-    model = _model(args.target)
-    inputs = random_inputs(model, args.input)
-    settings = Settings(run_untimed=True, progress=not args.json)
-    sides: dict[str, Side] = {}
-    for name in ("as it is", "channels_last", PLAN):
-        own = copy.deepcopy(model)
-        if name == "channels_last":
-            own = own.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        run = own
-        if name == PLAN:
-            run = optimize(own, inputs, training=True, settings=settings)
-        sides[name] = (own, run)
-    times = time_steps(sides, inputs, args.rounds)
-    records = [_record(name, ns, times[PLAN]) for name, ns in times.items()]
-    if args.json:
-        print(json.dumps(records, indent=1))
-        return 0
-    rows = [("step", "ms", "times that of the plan", "95 %")]
-    rows += [
-        (r["name"], f"{r['median_ms']:.1f}", f"{r['ratio']:.2f}", f"{r['low']:.2f}-{r['high']:.2f}")
-        for r in records
-    ]
-    print(*text_table(rows, right=(1, 2, 3)), sep="\n")
-    return 0
-
-
-def _model(name: str) -> nn.Module:
+def trained_model(name: str) -> nn.Module:
+    """Loads a model that can be trained, in train mode."""
     model = load_model(name)
     if isinstance(model, torch.jit.ScriptModule):
         raise Error(
@@ -96,17 +57,6 @@ def _model(name: str) -> nn.Module:
             " package.module:factory: a training step needs the Python model"
         )
     return model.train()
-
-
-def _record(name: str, ns: list[float], of_plan: list[float]) -> dict[str, Any]:
-    result = is_faster(ns, of_plan)
-    return {
-        "name": name,
-        "median_ms": round(statistics.median(ns) / 1e6, 3),
-        "ratio": result.ratio,
-        "low": result.low,
-        "high": result.high,
-    }
 
 
 def _overrides(given: list[tuple[str, str]]) -> DirectionOverrides | None:

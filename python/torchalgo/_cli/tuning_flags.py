@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The flags that all commands which tune have in common, as arguments of torchalgo.optimize."""
+"""Flags that several commands have in common, as arguments of torchalgo.optimize."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import nn
 
 from torchalgo._C import Error
 from torchalgo._capture.settings import Settings
+from torchalgo._ir.plan import Plan
+from torchalgo._run.load import load_plans
 
 
 def tuning_arguments(args: argparse.Namespace) -> dict[str, Any]:
@@ -54,3 +57,9 @@ def on_device(args: argparse.Namespace, model: nn.Module, local_rank: int = 0) -
         torch.cuda.set_device(where)
         model = model.to(where)
     return model
+
+
+def plans_in(path: Path) -> Plan | dict[str, Plan]:
+    """Reads the plans of `--plan`."""
+    plans = load_plans(path)
+    return plans if len(plans) > 1 else next(iter(plans.values()))

@@ -20,6 +20,19 @@ Call = Callable[[], Any]
 BENCHMARK = "+benchmark"
 
 
+class BuiltOnCall:
+    """A call that is built when it is called first, so in the thread in which it is timed."""
+
+    def __init__(self, build: Callable[[], Call]) -> None:
+        self._build = build
+        self._call: Call | None = None
+
+    def __call__(self) -> Any:
+        if self._call is None:
+            self._call = self._build()
+        return self._call()
+
+
 def baseline_calls(
     model: nn.Module, frozen: ScriptModule, inputs: tuple[Any, ...]
 ) -> dict[str, Call]:
@@ -37,24 +50,24 @@ def baseline_calls(
     return calls
 
 
-def drop_failing(calls: Mapping[str, Call]) -> tuple[dict[str, Call], str]:
-    """Runs each call once. Returns the calls that did not raise, and a note on the others.
+def drop_failing(calls: Mapping[str, Call]) -> tuple[dict[str, Call], dict[str, str]]:
+    """Runs each call once. Returns the calls that did not raise, and why each other one failed.
 
     A baseline may be unable to run: a view may need nchw strides, or memory may run out. Then the
-    plan is compared with the others. The note is empty if every call ran.
+    plan is compared with the others.
     """
     sound: dict[str, Call] = {}
-    notes = []
+    failures: dict[str, str] = {}
     with torch.no_grad():
         for name, call in calls.items():
             try:
                 call()
             except Exception as problem:
-                lines = str(problem).strip().splitlines() or [""]
-                notes.append(f"{name} raised {type(problem).__name__}: {lines[0]}")
+                first, *_ = [*str(problem).strip().splitlines(), ""]
+                failures[name] = f"{type(problem).__name__}: {first}"
             else:
                 sound[name] = call
-    return sound, "; ".join(notes)
+    return sound, failures
 
 
 def _channels_last_copy(model: nn.Module) -> nn.Module | None:

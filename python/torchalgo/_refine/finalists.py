@@ -191,7 +191,8 @@ class Contest:
         inputs = prepared.inputs
         calls = baselines.baseline_calls(prepared.model, prepared.frozen, inputs)
         calls = {name: call for name, call in calls.items() if effort.includes(name)}
-        calls, note = baselines.drop_failing(calls)
+        calls, failures = baselines.drop_failing(calls)
+        note = "; ".join(f"{name} raised {why}" for name, why in failures.items())
         if not calls:
             return guard.untimed_verdict(f"no baseline runs: {note}", run_untimed=True)
         calls[guard.PLAN] = lambda: scripted(*inputs)

@@ -15,7 +15,8 @@ from torch.utils._pytree import tree_map_only
 from torchalgo._base.fork_lock import fork_lock
 from torchalgo._C import Error
 from torchalgo._capture.shapes import shapes_of, shapes_text
-from torchalgo._run.graph_times import GraphTimes, graph_times
+from torchalgo._run.call_times import CallTimes, check_times
+from torchalgo._run.graph_times import graph_times
 
 if TYPE_CHECKING:
     from torchalgo._run.optimized import Optimized
@@ -125,7 +126,7 @@ class CapturedCalls(nn.Module):
             self.captured_runs += 1
             return tree_map_only(Tensor, Tensor.clone, graph.result)
 
-    def compare(self, *inputs: Tensor, budget_s: float = 20.0) -> GraphTimes:
+    def compare(self, *inputs: Tensor, rounds: int = 25, budget_s: float = 20.0) -> CallTimes:
         """Times a call as a CUDA graph beside the CUDA graphs that PyTorch makes of the model.
 
         Those are torch.cuda.make_graphed_callables in nchw and in channels_last, and
@@ -135,16 +136,13 @@ class CapturedCalls(nn.Module):
 
         Args:
             inputs: CUDA tensors of a planned shape.
-            budget_s: the seconds of timing. Building the graphs takes longer than this.
+            rounds, budget_s: as for `Optimized.compare`. Building the graphs is not timed.
 
-        Returns: GraphTimes, whose text is a table.
+        Returns: CallTimes, whose text is a table.
         Raises: torchalgo.Error if the call is not one that is captured, or if the original model is
             not available, as for a file.
         """
-        if budget_s <= 0:
-            raise Error(
-                f"TA1001 compare: budget_s={budget_s}, expected a number of seconds above 0"
-            )
+        check_times(rounds, budget_s)
         if self._key(inputs) is None:
             raise Error(
                 f"TA1407 compare: a call with {shapes_text(shapes_of(inputs))} is not captured,"
@@ -152,8 +150,9 @@ class CapturedCalls(nn.Module):
             )
         model = self._optimized._need_original("compare").model
         return graph_times(
-            lambda: self(*inputs), lambda: self._optimized(*inputs), model, inputs, budget_s
-        )
+            lambda: self(*inputs), lambda: self._optimized(*inputs), model, inputs,
+            rounds=rounds, budget_s=budget_s,
+        )  # fmt: skip
 
     def _key(self, args: Sequence[Any]) -> Hashable | None:
         """Returns what a graph depends on; None if the call is not captured."""

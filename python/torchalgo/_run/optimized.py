@@ -24,7 +24,9 @@ from torchalgo._report.bars import MeasuredBar
 from torchalgo._report.subject import Subject
 from torchalgo._report.write import write_report
 from torchalgo._run.call_files import CALLS_FILE, form_to_json
+from torchalgo._run.call_times import CallTimes, check_times
 from torchalgo._run.captured import CapturedCalls
+from torchalgo._run.compare import compare_calls
 from torchalgo._run.exported import exported_bytes
 from torchalgo._run.measured_bars import measure_bars
 from torchalgo._run.planned_calls import PlannedCalls
@@ -233,6 +235,38 @@ class Optimized(PlannedCalls):
             y = graphed(x)
         """
         return CapturedCalls(self)
+
+    def compare(
+        self, *, rounds: int = 25, budget_s: float = 20.0, compiled: bool = False
+    ) -> CallTimes:
+        """Times the example call beside PyTorch's own ways to run it, in the same rounds.
+
+        These are the original model as it is ("eager"), in channels_last, and as a TorchScript
+        module that was frozen ("frozen"). On a GPU, each also runs with cuDNN's benchmark mode.
+        `optimize` has made this comparison before, so that the faster one runs. This makes it
+        again. With several plans, it is about the first one; `by_shape` has the others.
+
+            print(fast.compare())
+
+        Args:
+            rounds: each way runs once in each round, after some untimed ones.
+            budget_s: after so many seconds of timing no further round begins, once 7 were run.
+            compiled: also times torch.compile(model). This compiles first, which may take a minute.
+
+        Returns: CallTimes, whose text is a table.
+        Raises: torchalgo.Error if an argument is invalid, or after load, which has no original
+            model.
+        """
+        check_times(rounds, budget_s)
+        result, original = self._known("compare")[0], self._need_original("compare")
+        args, kwargs = original.calls[0]
+        form, model, frozen = self._form, original.tensor_model, result.frozen
+        assert form is not None and model is not None and frozen is not None
+        tensors, _ = form.tensors(args, kwargs)
+        return compare_calls(
+            self.runs, lambda: self(*args, **kwargs), model, frozen, tuple(tensors),
+            rounds=rounds, budget_s=budget_s, is_compiled=compiled,
+        )  # fmt: skip
 
     # ---- saving --------------------------------------------------------------------------------
 

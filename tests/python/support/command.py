@@ -9,7 +9,7 @@ from torchalgo_cli import main
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 0) -> str:
-    """stdout of a command that ends with `code`."""
+    """stdout of a command that ends with `code`, or stderr if it failed and wrote nothing there."""
     capsys.readouterr()
     try:
         got = main([str(arg) for arg in argv])
@@ -20,5 +20,4 @@ def run(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 0) -> str
     if code == 1 and not out:
         assert err.startswith("torchalgo: ")
         assert err.count("\n") == 1
-        return err
-    return out
+    return err if code and not out else out
