@@ -47,7 +47,7 @@ from torchalgo._base.stats import is_faster, median_interval
 from torchalgo._base.time_budget import Deadline
 from torchalgo._capture.settings import Options
 from torchalgo._db import CostStore
-from torchalgo._train.part import parts_of
+from torchalgo._train.part import Target, parts_of
 from torchalgo._train.trace import trace
 from torchalgo._train.tuning import RegionTuning
 
@@ -199,7 +199,7 @@ def split_plans(model: nn.Module, x: Tensor, tune_s: float) -> dict[str, torchal
     settings = torchalgo.Settings(progress=False)
     options = Options.of(settings, training=True, budget_s=tune_s)
     with CostStore.of_call(None, is_fresh=False) as store:
-        for part in parts_of(trace(model, (x,)), (x,)).values():
+        for part in parts_of(trace(model, (x,)), (x,), Target(None)).values():
             region = RegionTuning(part, options, store, CallContext.start(Deadline(None)))
             settle = region.settle
             for name, plan in (

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -35,19 +36,27 @@ std::vector<at::Tensor> run(const std::shared_ptr<TrainingRegion>& region,
 void bind_training(py::module_& m) {
   m.def(
       "training_candidates",
-      [](const Graph& graph) { return training_candidates(graph, all_algorithms(), cpu_device()); },
-      py::arg("graph"));
+      [](const Graph& graph, const std::optional<Device>& device, bool deterministic,
+         bool runtime_compiled) {
+        const py::gil_scoped_release no_gil;
+        return training_candidates(graph, all_algorithms(), device.value_or(cpu_device()),
+                                   {.deterministic = deterministic,
+                                    .drop_dominated = true,
+                                    .runtime_compiled = runtime_compiled});
+      },
+      py::arg("graph"), py::arg("device"), py::arg("deterministic"), py::arg("runtime_compiled"));
   py::class_<TrainingRegion, std::shared_ptr<TrainingRegion>>(m, "TrainingRegion")
       .def(py::init([](const Graph& forward, const std::vector<int>& wanted,
                        const std::vector<int>& recomputed, const Candidates& candidates,
-                       const Plan& plan, const std::vector<std::pair<int, int>>& parameters) {
+                       const Plan& plan, const std::vector<std::pair<int, int>>& parameters,
+                       const std::optional<Device>& device) {
              std::vector<NodeParameters> own;
              for (const auto& [weights, bias] : parameters) own.push_back({weights, bias});
              return std::make_shared<TrainingRegion>(forward, wanted, recomputed, candidates, plan,
-                                                     std::move(own));
+                                                     std::move(own), device.value_or(cpu_device()));
            }),
            py::arg("forward"), py::arg("wanted"), py::arg("recomputed"), py::arg("candidates"),
-           py::arg("plan"), py::arg("parameters"))
+           py::arg("plan"), py::arg("parameters"), py::arg("device"))
       .def("run", &run, py::arg("inputs"), py::arg("parameters"), py::arg("statistics"))
       .def_property_readonly("saved", [](const TrainingRegion& region) {
         std::vector<std::tuple<std::string, std::string, std::int64_t>> found;

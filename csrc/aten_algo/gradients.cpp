@@ -2,6 +2,12 @@
 #include "provider/gradients.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/batch_norm_backward_elemt.h>
+#include <ATen/ops/batch_norm_backward_reduce.h>
+#include <ATen/ops/batch_norm_elemt.h>
+#include <ATen/ops/batch_norm_update_stats.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
 
 #include <vector>
 
@@ -17,9 +23,41 @@ std::vector<at::Tensor> strided_inputs(const Primitive& primitive, const KernelA
   return inputs;
 }
 
+// Does what batch_norm_step does, with one kernel where that has several. torch has these
+// operations on CUDA only, for SyncBatchNorm.
+at::Tensor cuda_batch_norm_step(const BatchNormProblem& norm, std::span<const at::Tensor> src,
+                                const LayerWeights& weights) {
+  if (norm.step == BatchNormStep::kMoments) {
+    const auto [mean, var] = at::batch_norm_update_stats(src[0], {}, {}, /*momentum=*/0);
+    return at::stack({mean, var}).view({2, -1, 1, 1});
+  }
+  const bool is_forward = norm.step == BatchNormStep::kNormalize;
+  const at::Tensor& x = src[is_forward ? 0 : 1];
+  const at::Tensor moments = src[is_forward ? 1 : 2].flatten(1);
+  const at::Tensor mean = moments[0], inverse = (moments[1] + norm.epsilon).rsqrt();
+  const auto result = [&] {
+    return at::batch_norm_elemt(x, weights.weights, weights.bias, mean, inverse, norm.epsilon);
+  };
+  if (is_forward) return result();
+  const at::Tensor diff =
+      norm.activation ? activation_gradient(src[0], result(), *norm.activation) : src[0];
+  if (norm.step == BatchNormStep::kGradientSums) {
+    const auto [sum, product, of_weights, of_bias] =
+        at::batch_norm_backward_reduce(diff, x, mean, inverse, weights.weights, /*input_g=*/false,
+                                       /*weight_g=*/true, /*bias_g=*/true);
+    return at::stack({of_bias, of_weights}).view({2, -1, 1, 1});
+  }
+  const at::Tensor sums = src[3].flatten(1);
+  const at::Tensor count = at::full({1}, norm.n * norm.h * norm.w, x.options().dtype(at::kInt));
+  return at::batch_norm_backward_elemt(diff, x, mean, inverse, weights.weights, sums[0],
+                                       sums[1] / inverse, count);
+}
+
 at::Tensor compute(const BatchNormProblem& norm, std::span<const at::Tensor> src,
                    const KernelArgs& args) {
-  return batch_norm_step(norm, src, args.packed.empty() ? LayerWeights() : args.packed[0]);
+  const LayerWeights weights = args.packed.empty() ? LayerWeights() : args.packed[0];
+  return src[0].is_cuda() ? cuda_batch_norm_step(norm, src, weights)
+                          : batch_norm_step(norm, src, weights);
 }
 
 at::Tensor compute(const ActivationGradientProblem& problem, std::span<const at::Tensor> src,

@@ -270,8 +270,10 @@ class Backward {
     const int saved = kept(src);
     const std::vector<int> reads =
         is_transposed ? std::vector{gradient, saved} : std::vector{saved, gradient};
-    const int weights = add_value(node.name + ".bwd_filter", weight_sizes(problem), conv.dtype,
-                                  static_cast<int>(graph_.nodes.size()));
+    // Of a tf32 problem, the tensors are f32.
+    const int weights =
+        add_value(node.name + ".bwd_filter", weight_sizes(problem), graph_.values[gradient].dtype,
+                  static_cast<int>(graph_.nodes.size()));
     add_node(node.name + ".bwd_filter", "bwd_filter", reads, {weights}, problem);
     graph_.outputs.push_back(weights);
     if (has(conv.epilogue, PostOp::kBias)) add_bias_gradient(node, gradient);

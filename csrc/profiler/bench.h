@@ -45,9 +45,10 @@ class SharedTensors {
 
 /// Returns a bench whose runs take turns with 2 to 20 sets of inputs, weights and result. There are
 /// as many sets as fill a cache of `cache_bytes` twice, within this range. All are allocated in
-/// advance, except results that a library allocates (Kernel::makes_dst).
+/// advance, except results that a library allocates (Kernel::makes_dst). Of `weights` it matters
+/// only whether they are kChanged: then each run packs them.
 [[nodiscard]] std::unique_ptr<Bench> make_cold_bench(Kernel kernel, const Sample& sample,
-                                                     std::int64_t cache_bytes,
+                                                     WeightsIn weights, std::int64_t cache_bytes,
                                                      SharedTensors& shared);
 
 }  // namespace torchalgo

@@ -16,7 +16,7 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
 }
 
 // Tensors whose memory a library hides count as 0.
-std::int64_t packed_bytes_of(const Packed& packed) {
+std::int64_t bytes_of_all(const Packed& packed) {
   std::int64_t bytes = 0;
   for_each_tensor(packed, [&](const at::Tensor& tensor) {
     if (tensor.defined() && tensor.has_storage()) bytes += bytes_of(tensor);
@@ -34,11 +34,13 @@ Packed copy_packed(Packed packed) {
 
 class ColdBench : public Bench {
  public:
-  ColdBench(Kernel kernel, const Sample& sample, std::int64_t cache_bytes, SharedTensors& shared)
+  ColdBench(Kernel kernel, const Sample& sample, WeightsIn weights, std::int64_t cache_bytes,
+            SharedTensors& shared)
       : kernel_(std::move(kernel)),
+        packs_in_runs_(weights == WeightsIn::kChanged),
         device_((sample.src.empty() ? sample.residual : sample.src[0]).device()) {
-    packed_.push_back(pack(kernel_, sample.weights));
-    std::int64_t bytes = packed_bytes_of(packed_[0]) + bytes_of(sample.residual);
+    weights_.push_back(packs_in_runs_ ? Packed(sample.weights) : pack(kernel_, sample.weights));
+    std::int64_t bytes = bytes_of_all(weights_[0]) + bytes_of(sample.residual);
     for (const at::Tensor& src : sample.src) bytes += bytes_of(src);
     const auto slots = static_cast<std::size_t>(std::clamp(
         2 * cache_bytes / std::max<std::int64_t>(bytes, 1) + 1, std::int64_t{2}, kMostSlots));
@@ -53,6 +55,7 @@ class ColdBench : public Bench {
   struct Slot {
     std::vector<at::Tensor> src;
     at::Tensor residual, dst;
+    Packed packed;  // of the last run; only if weights are packed in runs
   };
 
   void make_slots(const Sample& sample, std::size_t count, SharedTensors& shared) {
@@ -78,22 +81,24 @@ class ColdBench : public Bench {
                      [&] { return empty_result(kernel_.problem, layout, device_); });
       for (std::size_t slot = 0; slot < count; ++slot) slots_[slot].dst = tensors[slot];
     }
-    for (std::size_t slot = 1; slot < count; ++slot) packed_.push_back(copy_packed(packed_[0]));
+    for (std::size_t slot = 1; slot < count; ++slot) weights_.push_back(copy_packed(weights_[0]));
   }
 
   void run() {
     const std::size_t turn = turn_++ % slots_.size();
     Slot& slot = slots_[turn];
     void* const scratch = workspace_.defined() ? workspace_.data_ptr() : nullptr;
-    // A library's result is kept until the slot's next turn, because a CUDA graph that writes it is
-    // launched again.
-    slot.dst = kernel_.run({packed_[turn], slot.src, slot.residual,
+    // Packed weights and a library's result are kept until the slot's next turn, because a CUDA
+    // graph that writes them is launched again.
+    if (packs_in_runs_) slot.packed = pack(kernel_, weights_[turn]);
+    slot.dst = kernel_.run({packs_in_runs_ ? slot.packed : weights_[turn], slot.src, slot.residual,
                             kernel_.makes_dst ? at::Tensor() : slot.dst, scratch});
   }
 
   const Kernel kernel_;
+  const bool packs_in_runs_;
   const at::Device device_;
-  std::vector<Packed> packed_;
+  std::vector<Packed> weights_;  // per slot: packed, unless `packs_in_runs_`
   std::vector<Slot> slots_;
   at::Tensor workspace_;
   std::size_t turn_ = 0;
@@ -117,9 +122,9 @@ at::Tensor SharedTensors::workspace(std::int64_t bytes, at::Device device) {
   return workspace_;
 }
 
-std::unique_ptr<Bench> make_cold_bench(Kernel kernel, const Sample& sample,
+std::unique_ptr<Bench> make_cold_bench(Kernel kernel, const Sample& sample, WeightsIn weights,
                                        std::int64_t cache_bytes, SharedTensors& shared) {
-  return std::make_unique<ColdBench>(std::move(kernel), sample, cache_bytes, shared);
+  return std::make_unique<ColdBench>(std::move(kernel), sample, weights, cache_bytes, shared);
 }
 
 }  // namespace torchalgo

@@ -99,9 +99,9 @@ Benches make_benches(const std::vector<Task>& tasks, const Algorithms& algorithm
                       task.primitive.name);
       const Sample sample = samples.of(task.problem);
       Kernel kernel = algorithm->prepare(task.problem, task.primitive, device);
-      benches[i] = cold_cache_bytes > 0
-                       ? make_cold_bench(std::move(kernel), sample, cold_cache_bytes, shared)
-                       : make_warm_bench(std::move(kernel), sample, weights);
+      benches[i] = cold_cache_bytes > 0 ? make_cold_bench(std::move(kernel), sample, weights,
+                                                          cold_cache_bytes, shared)
+                                        : make_warm_bench(std::move(kernel), sample, weights);
     });
   }
   return benches;

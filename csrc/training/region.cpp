@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
+#include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -18,7 +19,7 @@
 #include "base/error.h"
 #include "ir/view.h"
 #include "planner/training_graph.h"
-#include "provider/find_candidates.h"
+#include "provider/cuda_device.h"
 #include "provider/tensor_shape.h"
 
 namespace torchalgo {
@@ -26,11 +27,11 @@ namespace {
 
 constexpr int kNever = std::numeric_limits<int>::max();
 
-Kernel prepared(const Problem& problem, const Primitive& primitive) {
+Kernel prepared(const Problem& problem, const Primitive& primitive, const Device& device) {
   const Algorithm* const algorithm = find_algorithm(all_algorithms(), primitive.name);
   TORCHALGO_CHECK(algorithm != nullptr, "TA2701 training: no algorithm has the name '{}'",
                   primitive.name);
-  return algorithm->prepare(problem, primitive, cpu_device());
+  return algorithm->prepare(problem, primitive, device);
 }
 
 std::string label_of(const Primitive& primitive, const std::string& what) {
@@ -80,8 +81,8 @@ std::vector<const Candidate*> chosen_candidates(const Graph& graph, const Candid
 }  // namespace
 
 Candidates training_candidates(const Graph& graph, const Algorithms& algorithms,
-                               const Device& device) {
-  Candidates found = find_candidates(graph, algorithms, device, {.drop_dominated = true});
+                               const Device& device, const CandidateOptions& options) {
+  Candidates found = find_candidates(graph, algorithms, device, options);
   for (auto& list : found.by_anchor) {
     std::erase_if(list, [](const Candidate& candidate) {
       return is_view(candidate.primitive.name) ||
@@ -93,8 +94,11 @@ Candidates training_candidates(const Graph& graph, const Algorithms& algorithms,
 
 TrainingRegion::TrainingRegion(const Graph& forward, const std::vector<int>& wanted,
                                const std::vector<int>& recomputed, const Candidates& candidates,
-                               const Plan& plan, std::vector<NodeParameters> parameters)
-    : graph_(training_graph(forward, wanted, recomputed)),
+                               const Plan& plan, std::vector<NodeParameters> parameters,
+                               const Device& device)
+    : device_(device),
+      where_(torch_device(device)),
+      graph_(training_graph(forward, wanted, recomputed)),
       inputs_(static_cast<int>(forward.inputs.size())),
       forward_nodes_(static_cast<int>(forward.nodes.size())),
       forward_outputs_(static_cast<int>(forward.outputs.size())),
@@ -124,7 +128,7 @@ TrainingRegion::TrainingRegion(const Graph& forward, const std::vector<int>& wan
   find_saved();
   list_gradients();
   // The gradients in flight, workspaces and packed weights take about half as much again.
-  kept_.emplace(saved_bytes() + saved_bytes() / 2);
+  if (where_.is_cpu()) kept_.emplace(saved_bytes() + saved_bytes() / 2);
 }
 
 // Returns the slot of the gradient of an output, or -1 if the output needs none. The inputs behind
@@ -169,7 +173,7 @@ int TrainingRegion::available(int value, Layout layout) {
       if (from < 0) continue;
       const int dst = slot_of(value, wanted);
       slots_[dst].step = static_cast<int>(steps_.size());
-      steps_.push_back({prepared(problem, transform.primitive),
+      steps_.push_back({prepared(problem, transform.primitive, device_),
                         {from},
                         -1,
                         dst,
@@ -188,7 +192,7 @@ int TrainingRegion::available(int value, Layout layout) {
 
 void TrainingRegion::add_node(const Candidate& candidate, const NodeParameters& parameters) {
   Step step;
-  step.kernel = prepared(candidate.problem, candidate.primitive);
+  step.kernel = prepared(candidate.problem, candidate.primitive, device_);
   step.parameters = parameters;
   step.node = candidate.covers.front();
   step.label = label_of(candidate.primitive, graph_.nodes[step.node].name);
@@ -289,11 +293,11 @@ void TrainingRegion::run_step(const Step& step, Tensors& tensors,
   at::Tensor dst;
   if (!step.kernel.makes_dst) {
     dst = empty_result(step.kernel.problem,
-                       result_layout(step.kernel.problem, step.kernel.primitive));
+                       result_layout(step.kernel.problem, step.kernel.primitive), where_);
   }
   const std::int64_t bytes = step.kernel.primitive.workspace_bytes;
   at::Tensor workspace;
-  if (bytes > 0) workspace = empty_bytes(bytes, at::kCPU);
+  if (bytes > 0) workspace = empty_bytes(bytes, where_);
   void* const scratch = workspace.defined() ? workspace.data_ptr() : nullptr;
   const at::Tensor residual = step.residual >= 0 ? tensors[step.residual] : at::Tensor();
   tensors[step.dst] = step.kernel.run({packed, src, residual, dst, scratch});
@@ -441,6 +445,7 @@ struct RegionFunction : public torch::autograd::Function<RegionFunction> {
     const auto held =
         c10::static_intrusive_pointer_cast<Held>(ctx->saved_data.at("region").toCapsule());
     const TrainingRegion& region = *held->region;
+    const c10::OptionalDeviceGuard current(region.gpu());
     const std::vector<at::Tensor> saved = ctx->get_saved_variables();
     const std::size_t parameters = saved.size() - region.saved_.size();
     TrainingRegion::Tensors tensors(region.slots_.size());
@@ -477,12 +482,13 @@ std::vector<at::Tensor> TrainingRegion::run(const std::shared_ptr<TrainingRegion
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Value& value = region->graph_.values[region->graph_.inputs[i]];
     TORCHALGO_CHECK(
-        inputs[i].device().is_cpu() && inputs[i].scalar_type() == at::kFloat &&
+        inputs[i].device() == region->where_ && inputs[i].scalar_type() == at::kFloat &&
             inputs[i].sizes() == at::IntArrayRef(value.sizes),
-        "TA2703 training: input {} is {} of sizes [{}], expected float of [{}] on a CPU", i,
+        "TA2703 training: input {} is {} of sizes [{}] on {}, expected float of [{}] on {}", i,
         at::toString(inputs[i].scalar_type()), fmt::join(inputs[i].sizes(), ", "),
-        fmt::join(value.sizes, ", "));
+        inputs[i].device().str(), fmt::join(value.sizes, ", "), region->where_.str());
   }
+  const c10::OptionalDeviceGuard current(region->gpu());
   const auto requires_grad = [](const at::Tensor& tensor) { return tensor.requires_grad(); };
   const bool is_recorded = at::GradMode::is_enabled() &&
                            (std::any_of(inputs.begin(), inputs.end(), requires_grad) ||

@@ -14,6 +14,7 @@
 #include "ir/graph.h"
 #include "ir/plan.h"
 #include "provider/algorithm.h"
+#include "provider/find_candidates.h"
 #include "provider/kernel.h"
 #include "provider/memory.h"
 
@@ -22,7 +23,7 @@ namespace torchalgo {
 /// Returns the candidates of a graph of training_graph() that a region can run: all but views of
 /// concatenations, which share memory, and chains of several layers.
 [[nodiscard]] Candidates training_candidates(const Graph& graph, const Algorithms& algorithms,
-                                             const Device& device);
+                                             const Device& device, const CandidateOptions& options);
 
 /// The parameters of one node, as positions in the list of all parameters; -1: it has none.
 struct NodeParameters {
@@ -54,14 +55,15 @@ class TrainingRegion {
   /// @param recomputed  as in training_graph().
   /// @param candidates, plan  of training_graph(forward, wanted, recomputed).
   /// @param parameters  for each node of `forward`.
+  /// @param device  where it runs.
   /// @throws Error  if the plan is not one of these candidates, or if a node cannot be run.
   TrainingRegion(const Graph& forward, const std::vector<int>& wanted,
                  const std::vector<int>& recomputed, const Candidates& candidates, const Plan& plan,
-                 std::vector<NodeParameters> parameters);
+                 std::vector<NodeParameters> parameters, const Device& device);
 
   /// Returns the outputs of the forward pass, in nchw. Autograd records the run as one node, if it
   /// is enabled and an input or a parameter requires a gradient.
-  /// @param inputs  f32 CPU tensors of the planned sizes.
+  /// @param inputs  f32 tensors of the planned sizes, on the device.
   [[nodiscard]] static std::vector<at::Tensor> run(
       const std::shared_ptr<TrainingRegion>& region, std::vector<at::Tensor> inputs,
       const std::vector<at::Tensor>& parameters, const std::vector<RunningStatistics>& statistics);
@@ -95,6 +97,10 @@ class TrainingRegion {
   };
   using Tensors = std::vector<at::Tensor>;  // per slot; undefined ones do not exist (any more)
 
+  /// Returns the GPU to make current for a run; nothing if it runs on a CPU.
+  [[nodiscard]] std::optional<at::Device> gpu() const {
+    return where_.is_cuda() ? std::optional(where_) : std::nullopt;
+  }
   [[nodiscard]] std::int64_t saved_bytes() const;
   [[nodiscard]] int gradient_slot(int output) const;
   void end_forward();
@@ -119,6 +125,8 @@ class TrainingRegion {
                                                      std::span<const at::Tensor> parameters,
                                                      const std::vector<bool>& needs) const;
   [[nodiscard]] std::vector<bool> steps_for(const std::vector<bool>& needs) const;
+  Device device_;
+  at::Device where_;  // as torch calls it
   Graph graph_;
   int inputs_ = 0, forward_nodes_ = 0, forward_outputs_ = 0;
   std::size_t forward_steps_ = 0;

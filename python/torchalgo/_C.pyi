@@ -342,7 +342,9 @@ def training_graph(
     recomputed: Sequence[int] = (),  # some of recomputable_values
 ) -> Graph: ...
 def recomputable_values(inference: Graph) -> list[int]: ...
-def training_candidates(graph: Graph) -> Candidates: ...  # that a TrainingRegion can run
+def training_candidates(  # those that a TrainingRegion can run
+    graph: Graph, device: Device | None, deterministic: bool, runtime_compiled: bool
+) -> Candidates: ...
 
 class TrainingRegion:
     """Runs a part of a model and its gradients, see csrc/training/region.h."""
@@ -356,6 +358,7 @@ class TrainingRegion:
         candidates: Candidates,
         plan: Plan,
         parameters: Sequence[tuple[int, int]],  # weights and bias of each node; -1: none
+        device: Device | None,  # a GPU; None: the CPU
     ) -> None: ...
     def run(
         self,

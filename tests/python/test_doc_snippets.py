@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,71 @@ def test_the_snippets_of_a_page_run(page: str) -> None:
     for language, text in blocks(page):
         if language == "python":
             run_python(page, text, names)
+
+
+@pytest.mark.slow
+def test_the_pages_about_overrides_and_saving_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    names = names_of_model() | {"model": torchvision.models.resnet18().eval()}
+    for language, text in blocks("override.md"):
+        if language == "python":
+            run_python("override.md", text, names)
+    with torch.no_grad():
+        assert output_error(names["y"], names["model"](names["x"])) < 1e-4
+    assert "us without overrides" in capsys.readouterr().out
+    names["fast"].save("model.pt")
+    names["fast"].save("model.pt2")
+    for language, text in blocks("saving.md"):
+        if language == "python":
+            run_python("saving.md", text, names)
+    assert names["again"].plan.nodes == names["fast"].plan.nodes
+    assert output_error(names["y"], names["module"](names["x"])) < 1e-5
+
+
+class Masked(torch.nn.Module):
+    """A model with the arguments that calls.md has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 8, 3)
+
+    def forward(self, batch: torch.Tensor, mask: torch.Tensor, return_dict: bool = False) -> Any:
+        y = self.conv(batch * mask)
+        return {"y": y} if return_dict else y
+
+
+class Clock:
+    """Stands for an energy meter: a watt, all the time."""
+
+    name, covers, interval_s, step_uj = "clock", "nothing", 1e-4, 100.0
+
+    def read_uj(self) -> int:
+        return time.perf_counter_ns() // 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["calls.md", "energy.md", "pbqp.md", "predicting.md", "tune.md"])
+def test_the_snippets_of_other_pages_run(page: str) -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()
+    names = {
+        **names_of_model(), "Clock": Clock, "rank": 0, "world_size": 1,
+        "store": torch.distributed.HashStore(),
+    }  # fmt: skip
+    if page == "calls.md":
+        names |= {"model": Masked().eval(), "batch": names["x"], "mask": torch.ones(1, 3, 40, 40)}
+    if page == "energy.md":
+        names["model"] = model
+    if page == "predicting.md":
+        pytest.importorskip("lightgbm")
+        pytest.importorskip("torchvision")
+    with torchalgo.energy.use(Clock()):
+        for language, text in blocks(page):
+            own = text.replace('int(open("/run/plug7/energy_uj").read())', "Clock().read_uj()")
+            own = own.replace("interval_s = 0.1", "interval_s = 1e-4")
+            if language == "python":
+                run_python(page, own, names)
 
 
 @pytest.mark.slow

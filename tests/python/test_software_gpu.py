@@ -129,8 +129,7 @@ for ours, exact in zip(gpu_net.parameters(), net.parameters()):
     assert (ours.grad.cpu() - exact.grad).norm() < 1e-5 * exact.grad.norm()
 print(*sorted({run.primitive for run in runs}))
 
-for wrong in (lambda: fast(x), lambda: fast.cpu(), lambda: torchalgo.optimize(gpu_net, (x,)),
-              lambda: torchalgo.optimize(gpu_net.train(), (x.cuda(),), training=True)):
+for wrong in (lambda: fast(x), lambda: fast.cpu(), lambda: torchalgo.optimize(gpu_net, (x,))):
     try:
         wrong()
     except torchalgo.Error as problem:
@@ -143,8 +142,68 @@ def test_the_other_doors_lead_to_the_gpu_too(tmp_path: Path) -> None:
     printed = lines_of(tmp_path, software_gpu.model(budget_s=6.0) + DOORS)
     assert printed == [
         "cudnn_legacy.bwd_data.1 cudnn_legacy.bwd_filter.1 cudnn_legacy.fwd.1",
-        "TA1203", "TA1401", "TA1203", "TA1604",
+        "TA1203", "TA1401", "TA1203",
     ]  # fmt: skip
+
+
+TRAINING = """
+import copy, torch, torchalgo
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Sequential(
+    nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
+    nn.Conv2d(8, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.SiLU(), nn.MaxPool2d(2),
+    nn.Flatten(), nn.Linear(256, 4),
+).train()
+nn.init.uniform_(net[1].weight, 0.5, 1.5)
+nn.init.normal_(net[1].bias)
+x, gpu_net = torch.randn(2, 3, 16, 16), copy.deepcopy(net).cuda()
+settings = torchalgo.Settings(progress=False, run_untimed=True)
+legacy = {"forward": "cudnn_legacy.fwd.1", "backward_filter": "cudnn_legacy.bwd_filter.1",
+          "backward_data": "cudnn_legacy.bwd_data.1"}
+planned = torchalgo.optimize(gpu_net, (x.cuda(),), training=True, budget_s=60.0,
+                             settings=settings, overrides={"*": legacy})
+with torch.profiler.profile() as seen:
+    for scale in (1.0, -2.0):
+        for model, given in ((planned, x.cuda()), (net, x)):
+            model.zero_grad()
+            (scale * model(given)).square().sum().backward()
+        for (name, ours), exact in zip(planned.named_parameters(), net.parameters()):
+            distance = (ours.grad.cpu() - exact.grad).norm() / exact.grad.norm()
+            assert ours.grad.is_cuda and distance < 1e-4, (name, float(distance))
+        for (name, ours), exact in zip(planned.named_buffers(), net.buffers()):
+            assert torch.allclose(ours.cpu(), exact, rtol=1e-5, atol=1e-6), name
+assert planned.planned_runs == 2 and planned.other_runs == 0
+ran = [event.key.replace("@", ".").split(".") for event in seen.key_averages()]
+print(*sorted({".".join(words[:3]).split()[0] for words in ran if words[0] == "cudnn_legacy"}))
+nodes = [node for region in planned.plan.regions for node in region.nodes if node.primitive]
+print(*sorted({"tf32" if "_tf32_" in node.problem else "f32" for node in nodes}))
+print(any(node.cost_source == "measured" for node in nodes))
+
+planned.plan.save("net.train.json")
+again = torchalgo.optimize(gpu_net, (x.cuda(),), training=True, settings=torchalgo.Settings(),
+                           plan=torchalgo.TrainingPlan.load("net.train.json"))
+print(again.plan.guard.runs == again.runs)
+try:
+    planned(x)
+except RuntimeError as problem:
+    print(planned.other_runs, type(problem).__name__)
+try:
+    torchalgo.optimize(net.to("meta"), (x.to("meta"),), training=True)
+except torchalgo.Error as problem:
+    print(problem.code)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tf32", [False, True])
+def test_a_model_is_trained_with_algorithms_for_all_directions(tmp_path: Path, tf32: bool) -> None:
+    flag = f"import torch\ntorch.backends.cudnn.allow_tf32 = {tf32}\n"
+    printed = lines_of(tmp_path, flag + TRAINING)
+    names = [f"cudnn_legacy.{direction}.1" for direction in ("bwd_data", "bwd_filter", "fwd")]
+    types = "f32 tf32" if tf32 else "f32"
+    assert printed == [" ".join(names), types, "True", "True", "1 RuntimeError", "TA1604"]
 
 
 def records(out: Path) -> dict[str, dict[str, Any]]:

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
             " 1x3x224x224"
         )
     if args.training:
-        _refuse(args, "--training", "--compile", "--device")
+        _refuse(args, "--training", "--compile")
     times = (_times_of_steps if args.training else _times_of_calls)(args)
     print(json.dumps(times.records(), indent=1) if args.json else times)
     return 0
@@ -72,7 +72,7 @@ def _times_of_calls(args: argparse.Namespace) -> CallTimes:
 
 def _times_of_steps(args: argparse.Namespace) -> CallTimes:
     """Times steps of a planned model, of the model as it is, and of it in channels_last."""
-    model = trained_model(args.target)
+    model = on_device(args, trained_model(args.target))
     inputs = random_inputs(model, args.input)
     sides: dict[str, Side] = {}
     for name in (PLAN, "as it is", "channels_last"):

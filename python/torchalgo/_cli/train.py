@@ -12,7 +12,7 @@ from torch import nn
 from torchalgo._api.optimize import optimize
 from torchalgo._C import Error
 from torchalgo._capture.example_calls import random_inputs
-from torchalgo._cli.tuning_flags import tuning_arguments
+from torchalgo._cli.tuning_flags import on_device, tuning_arguments
 from torchalgo._ir.plan import plans_to_json
 from torchalgo._ir.problems import DIRECTION_WORDS
 from torchalgo._run.model_files import load_model
@@ -24,8 +24,7 @@ def optimize_command(args: argparse.Namespace) -> int:
     """Plans a training step, prints the plan, and writes it to a file if one is given."""
     for flag, value in (
         ("-o", args.output), ("--report", args.report), ("--shapes", args.shapes),
-        ("--portable", args.portable), ("--device cuda", args.device != "cpu"),
-        ("--timings", args.timings),
+        ("--portable", args.portable), ("--timings", args.timings),
     ):  # fmt: skip
         if value:
             raise Error(
@@ -33,7 +32,7 @@ def optimize_command(args: argparse.Namespace) -> int:
                 " Python. --plan-out writes the plan, and torchalgo.optimize(model, (x,),"
                 " training=True, plan=torchalgo.TrainingPlan.load(path)) runs it"
             )
-    model = trained_model(args.model)
+    model = on_device(args, trained_model(args.model))
     arguments = tuning_arguments(args) | {"overrides": _overrides(args.override)}
     plan = None if args.plan is None else TrainingPlan.load(args.plan)
     inputs = random_inputs(model, args.input)

@@ -50,11 +50,16 @@ def find_candidates(
     is left out if the same primitive can apply the activation. On a GPU, only deterministic
     primitives are returned if torch's flags ask for them.
     """
-    deterministic = device is not None and (
-        torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
-    )
     return _C.find_candidates(
-        graph, workspace_limit_bytes, device, deterministic, drop_dominated, runtime_compiled
+        graph, workspace_limit_bytes, device, is_deterministic(device), drop_dominated,
+        runtime_compiled,
+    )  # fmt: skip
+
+
+def is_deterministic(device: _C.Device | None) -> bool:
+    """Returns whether only deterministic primitives may run: on a GPU, if torch's flags say so."""
+    return device is not None and (
+        torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
     )
 
 

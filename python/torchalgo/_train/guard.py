@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torchalgo._base.stats import is_faster
 from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.plan import GuardVerdict
+from torchalgo._measure.guard import synchronizer
 from torchalgo._train.module import TrainingModule
 from torchalgo._train.trace import has_hooks
 
@@ -70,15 +71,19 @@ def time_steps(
     leave the state of PyTorch's generator as it was.
     """
     times: dict[str, list[float]] = {name: [] for name in sides}
-    with torch.random.fork_rng(devices=[]):
+    gpus = [x.device for x in inputs if x.is_cuda]
+    synchronize = synchronizer(gpus[0] if gpus else torch.device("cpu"))
+    with torch.random.fork_rng(devices=gpus[:1]):
         for model, run in sides.values():
             _step(model, run, inputs)
+        synchronize()
         for number in range(rounds):
             if number and is_over():
                 break
             for name, (model, run) in sides.items():
                 begin = time.perf_counter_ns()
                 _step(model, run, inputs)
+                synchronize()
                 times[name].append(float(time.perf_counter_ns() - begin))
     return times
 

@@ -15,10 +15,11 @@ from torchalgo._C import Error
 from torchalgo._capture.freeze import device_of
 from torchalgo._capture.settings import Options, Settings
 from torchalgo._db import CostStore
+from torchalgo._plan.find import native_device
 from torchalgo._train.guard import compare_steps
 from torchalgo._train.module import TrainingModule
 from torchalgo._train.overrides import check_overrides, layers_of
-from torchalgo._train.part import Part, Run, parts_of
+from torchalgo._train.part import Part, Run, Target, parts_of
 from torchalgo._train.plan import TrainingPlan
 from torchalgo._train.region import PlannedRegion
 from torchalgo._train.trace import trace
@@ -36,23 +37,24 @@ def optimize_training(
 
     Args:
         store: the cost database; None: costs are not stored.
-    Raises: torchalgo.Error if the model is in eval mode, is not on the CPU or cannot be traced, if
-        an override is not possible, or if the plan was made for another model.
+    Raises: torchalgo.Error if the model is in eval mode, is on neither a CPU nor a GPU, or cannot
+        be traced, if an override is not possible, or if the plan was made for another model.
     """
     if not model.training:
         raise Error(
             "TA1602 optimize: training=True and the model is in eval mode: call model.train()"
         )
-    if (device := device_of(model, tuple(inputs))).type != "cpu":
+    where = device_of(model, tuple(inputs))
+    if where.type not in ("cpu", "cuda"):
         raise Error(
-            f"TA1604 optimize: training=True and the model is on {device}: plans for training run"
-            " on the CPU only. Call model.cpu(), or choose the algorithms of each direction with"
-            " torchalgo.algorithms() inside of torchalgo.enable(), which works on a GPU too"
+            f"TA1604 optimize: training=True and the model is on {where}, expected a CPU or a GPU:"
+            " call model.cpu() or model.cuda()"
         )
     _check_settings(options)
+    target = Target(native_device(where), options.runtime_compiled)
     with call.timings.step("read"):
         traced = trace(model, inputs)
-        parts = parts_of(traced, inputs)
+        parts = parts_of(traced, inputs, target)
     if options.overrides is not None:
         layers = [layer for part in parts.values() for layer in layers_of(part.own.graph)]
         check_overrides(options.overrides, layers)
@@ -63,7 +65,9 @@ def optimize_training(
     regions: dict[str, PlannedRegion] = {}
     for name, run in runs.items():
         part = run.part
-        regions[name] = PlannedRegion(traced.regions[name], part.own, part.wanted, run.native)
+        regions[name] = PlannedRegion(
+            traced.regions[name], part.own, part.wanted, run.native, where
+        )
         setattr(traced.whole, name, regions[name])
     saved = [each for run in runs.values() for each in run.saved]
     plan = TrainingPlan([run.plan for run in runs.values()], saved, traced.left_alone)
@@ -102,7 +106,7 @@ def _given(plan: Any, parts: Mapping[str, Part]) -> dict[str, Run]:
                 i for i in _C.recomputable_values(plain.own.graph)
                 if f"{plain.value(i)}.bwd_again" in again
             ]  # fmt: skip
-            part = Part.of(plain.own, plain.wanted, recomputed) if recomputed else plain
+            part = plain.with_recomputed(recomputed) if recomputed else plain
             if part.graph.structure_hash == each.structure_hash:
                 found[name] = Run(part, each)
                 break
@@ -171,5 +175,5 @@ def _recompute_more(runs: Mapping[str, Run], excess: int) -> dict[str, Part]:
     changed = {}
     for name, values in chosen.items():
         part = runs[name].part
-        changed[name] = Part.of(part.own, part.wanted, [*part.recomputed, *values])
+        changed[name] = part.with_recomputed([*part.recomputed, *values])
     return changed

@@ -7,14 +7,24 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, fx
 
 from torchalgo import _C
 from torchalgo._ir.plan import Plan
 from torchalgo._plan.describe import native_plan
+from torchalgo._plan.find import is_deterministic
 from torchalgo._train.plan import SavedTensor
 from torchalgo._train.region import RegionGraph, region_graph
 from torchalgo._train.trace import Traced
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where regions run, and what may run there."""
+
+    device: _C.Device | None  # a GPU; None: the CPU
+    runtime_compiled: bool = False  # also engines that cuDNN compiles when they first run
 
 
 @dataclass(frozen=True)
@@ -24,13 +34,21 @@ class Part:
     own: RegionGraph
     wanted: list[int]
     recomputed: list[int]
+    target: Target
     graph: _C.Graph
     found: _C.Candidates
 
     @staticmethod
-    def of(own: RegionGraph, wanted: list[int], recomputed: list[int]) -> Part:
+    def of(own: RegionGraph, wanted: list[int], recomputed: list[int], target: Target) -> Part:
         graph = _C.training_graph(own.graph, wanted, recomputed)
-        return Part(own, wanted, recomputed, graph, _C.training_candidates(graph))
+        found = _C.training_candidates(
+            graph, target.device, is_deterministic(target.device), target.runtime_compiled
+        )
+        return Part(own, wanted, recomputed, target, graph, found)
+
+    def with_recomputed(self, values: list[int]) -> Part:
+        """Returns the same region, which computes `values` again in the backward pass."""
+        return Part.of(self.own, self.wanted, values, self.target)
 
     def value(self, index: int) -> str:
         return self.own.graph.values[index].name
@@ -48,16 +66,18 @@ class Run:
         self.part, self.plan = part, plan
         own, (_, places) = part.own, part.own.parameters
         self.native = _C.TrainingRegion(
-            own.graph, part.wanted, part.recomputed, part.found, native_plan(plan), places
-        )
+            own.graph, part.wanted, part.recomputed, part.found, native_plan(plan), places,
+            part.target.device,
+        )  # fmt: skip
         self.saved = [SavedTensor(*each) for each in self.native.saved]
 
 
-def parts_of(traced: Traced, inputs: Sequence[Tensor]) -> dict[str, Part]:
+def parts_of(traced: Traced, inputs: Sequence[Tensor], target: Target) -> dict[str, Part]:
+    is_tf32 = target.device is not None and torch.backends.cudnn.allow_tf32
     parts = {}
     for name, module in traced.regions.items():
-        own = region_graph(module)
-        parts[name] = Part.of(own, _wanted(traced.whole, name, own, inputs), [])
+        own = region_graph(module, "tf32" if is_tf32 else "f32")
+        parts[name] = Part.of(own, _wanted(traced.whole, name, own, inputs), [], target)
     return parts
 
 

@@ -55,8 +55,8 @@ _SETTINGS = (
 
 
 class _Builder:
-    def __init__(self, part: fx.GraphModule) -> None:
-        self.part = part
+    def __init__(self, part: fx.GraphModule, conv_dtype: str) -> None:
+        self.part, self.conv_dtype = part, conv_dtype
         self.names: dict[str, int] = {}
         self.lines: list[str] = []
         self.values: dict[fx.Node, int] = {}
@@ -115,7 +115,7 @@ class _Builder:
             problem = f"concat_f32_n{n}c{channels_text}h{h}w{w}"
         elif op.kind == "conv":
             assert isinstance(module, nn.Conv2d)
-            problem = _conv(module, image)
+            problem = _conv(module, f"{self.conv_dtype}_{image}")
         elif op.kind in ("maxpool", "avgpool"):
             assert module is not None
             problem = _pool(op.kind, module, image)
@@ -154,9 +154,13 @@ class _Builder:
         return RegionGraph(graph, self.modules, self.moments, positions, may_change)
 
 
-def region_graph(part: fx.GraphModule) -> RegionGraph:
-    """Returns the problems of a region that `trace` has found."""
-    return _Builder(part).build()
+def region_graph(part: fx.GraphModule, conv_dtype: str = "f32") -> RegionGraph:
+    """Returns the problems of a region that `trace` has found.
+
+    Args:
+        conv_dtype: of convolutions: "f32", or "tf32" on a GPU. Tensors are f32.
+    """
+    return _Builder(part, conv_dtype).build()
 
 
 def _sizes(node: fx.Node) -> tuple[int, ...]:
@@ -176,12 +180,12 @@ def _pair(value: Any) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else tuple(value)
 
 
-def _conv(module: nn.Conv2d, image: str) -> str:
+def _conv(module: nn.Conv2d, typed_image: str) -> str:
     r, s = module.kernel_size
     stride, pad, dilation = (_pair(v) for v in (module.stride, module.padding, module.dilation))
     bias = "" if module.bias is None else "+bias"
     return (
-        f"fwd_f32_{image}_k{module.out_channels}r{r}s{s}_st{stride[0]}x{stride[1]}"
+        f"fwd_{typed_image}_k{module.out_channels}r{r}s{s}_st{stride[0]}x{stride[1]}"
         f"_pad{pad[0]}x{pad[1]}_dil{dilation[0]}x{dilation[1]}_g{module.groups}{bias}"
     )
 
@@ -209,12 +213,13 @@ class PlannedRegion(nn.Module):
 
     def __init__(
         self, part: fx.GraphModule, own: RegionGraph, wanted: Sequence[int],
-        native: _C.TrainingRegion,
+        native: _C.TrainingRegion, device: torch.device,
     ) -> None:  # fmt: skip
         super().__init__()
         # The model owns its modules; here they are not registered again.
         self.__dict__.update(_part=part, _own=own, _native=native, others=0, plan_runs=0)
         graph = own.graph
+        self._device = device
         self._shapes = [tuple(graph.values[i].sizes) for i in graph.inputs]
         self._wanted = [i in wanted for i in graph.inputs]
         # PyTorch may keep other tensors for the gradients than a plan does. A change of one that it
@@ -243,7 +248,7 @@ class PlannedRegion(nn.Module):
         wanted = [
             i for i, is_wanted in zip(own.graph.inputs, self._wanted, strict=True) if is_wanted
         ]
-        return PlannedRegion(part, copied, wanted, self._native)
+        return PlannedRegion(part, copied, wanted, self._native, self._device)
 
     def forward(self, *inputs: Tensor) -> Any:
         tensors, places = self._own.parameters
@@ -264,7 +269,7 @@ class PlannedRegion(nn.Module):
         is_recorded = torch.is_grad_enabled()
         return (
             len(tensors) == len(self._parameter_shapes)
-            and all(map(_is_plain, (*inputs, *tensors), shapes))
+            and all(map(self._is_plain, (*inputs, *tensors), shapes))
             and not any(
                 is_recorded and x.requires_grad and not is_wanted
                 for x, is_wanted in zip(inputs, self._wanted, strict=True)
@@ -272,6 +277,15 @@ class PlannedRegion(nn.Module):
             and not any(has_hooks(module) for module in self._leaves)
             and all(norm.training for _, norm in self._own.moments)
             and all(own.get(name) == value for own, name, value in self._settings)
+        )
+
+    def _is_plain(self, tensor: Tensor, shape: Sequence[int]) -> bool:
+        return (
+            type(tensor) in (Tensor, nn.Parameter)
+            and tensor.dtype is torch.float32
+            and tensor.device == self._device
+            and tensor.layout is torch.strided
+            and tuple(tensor.shape) == tuple(shape)
         )
 
     def _statistics(self) -> list[tuple[int, Tensor, Tensor, float]]:
@@ -299,20 +313,11 @@ def _refuse_second_derivatives(_: Any) -> None:
         )
 
 
-def _is_plain(tensor: Tensor, shape: Sequence[int]) -> bool:
-    return (
-        type(tensor) in (Tensor, nn.Parameter)
-        and tensor.dtype is torch.float32
-        and tensor.device.type == "cpu"
-        and tensor.layout is torch.strided
-        and tuple(tensor.shape) == tuple(shape)
-    )
-
-
 def is_transformed() -> bool:
     """Returns whether something looks at each operation of PyTorch, or changes what it does."""
     return (
         torch.is_autocast_enabled("cpu")
+        or torch.is_autocast_enabled("cuda")
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch.autograd.forward_ad._current_level >= 0

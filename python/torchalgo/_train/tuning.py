@@ -33,17 +33,18 @@ class RegionTuning:
     def __init__(
         self, part: Part, options: Options, store: CostStore | None, call: CallContext
     ) -> None:
-        graph, found = part.graph, part.found
-        costs = None if store is None else DeviceCosts.of(store, None, _C.CHANGED_WEIGHTS)
+        graph, found, device = part.graph, part.found, part.target.device
+        costs = None if store is None else DeviceCosts.of(store, device, _C.CHANGED_WEIGHTS)
         forced = forced_directions(part.own.graph, graph, found, options.overrides or {})
-        bench = Bench.on(None, call.deadline)
+        bench = Bench.on(device, call.deadline)
         settings = TuneSettings(options.max_rel_error, cold_bytes=_C.CHANGED_WEIGHTS)
         guide = None
         if store is not None:
-            guide = functools.partial(guide_from_store, store, None, _C.CHANGED_WEIGHTS)
+            guide = functools.partial(guide_from_store, store, device, _C.CHANGED_WEIGHTS)
         self._tuning = Tuning(
-            graph, found, forced, settings, call=call, cost_file=costs, bench=bench, guide=guide
-        )
+            graph, found, forced, settings, call=call, cost_file=costs, bench=bench, device=device,
+            guide=guide,
+        )  # fmt: skip
         sizes = [graph.values[i].sizes for i in part.own.graph.inputs]
         inputs = tuple(torch.empty(each, device="meta") for each in sizes)
         objective = Latency(bench, costs)

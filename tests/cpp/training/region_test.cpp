@@ -70,7 +70,8 @@ std::shared_ptr<TrainingRegion> make_region(
     const std::vector<int>& recomputed = {}) {
   const Graph forward = parse_graph(text);
   const Graph graph = training_graph(forward, {0}, recomputed);
-  const Candidates candidates = training_candidates(graph, all_algorithms(), cpu_device());
+  const Candidates candidates =
+      training_candidates(graph, all_algorithms(), cpu_device(), {.drop_dominated = true});
   const std::vector<Candidate> transforms =
       transform_candidates(graph, candidates, [](const Problem& problem) {
         return offers_of(problem, all_algorithms(), cpu_device()).primitives;
@@ -87,7 +88,7 @@ std::shared_ptr<TrainingRegion> make_region(
   }
   const Plan plan = make_plan(graph, candidates, transforms, costs).plan;
   return std::make_shared<TrainingRegion>(forward, std::vector<int>{0}, recomputed, candidates,
-                                          plan, std::move(parameters));
+                                          plan, std::move(parameters), cpu_device());
 }
 
 std::vector<at::Tensor> run(const std::shared_ptr<TrainingRegion>& region, const Model& model) {
@@ -261,7 +262,8 @@ TEST(TrainingRegion, HasResultsThatMayBeChangedInPlaceUnlessTheyAreSaved) {
 // of a ReLU reads the ReLU's result.
 TEST(TrainingRegion, FusesNoActivationWhoseInputIsSaved) {
   const Graph graph = training_graph(parse_graph(kSqueezeExcite), {0});
-  const Candidates candidates = training_candidates(graph, all_algorithms(), cpu_device());
+  const Candidates candidates =
+      training_candidates(graph, all_algorithms(), cpu_device(), {.drop_dominated = true});
   std::set<std::string> fused;
   for (const auto& list : candidates.by_anchor) {
     for (const Candidate& candidate : list) {

@@ -57,12 +57,45 @@ def cudnn_batch_norm_backward(
     return result
 
 
+def batch_norm_elemt(
+    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor, _: float
+) -> Tensor:
+    return torch.batch_norm(x, weight, bias, mean, inverse**-2, False, 0.0, 0.0, False)
+
+
+def batch_norm_backward_reduce(
+    dy: Tensor, x: Tensor, mean: Tensor, inverse: Tensor, _: Tensor, *wanted: bool
+) -> tuple[Tensor, ...]:
+    total = dy.sum((0, 2, 3))
+    product = (dy * (x - mean.view(1, -1, 1, 1))).sum((0, 2, 3))
+    is_input, is_weight, is_bias = wanted
+    none = torch.empty(0)
+    return (
+        total if is_input else none, product if is_input else none,
+        product * inverse if is_weight else none, total.clone() if is_bias else none,
+    )  # fmt: skip
+
+
+def batch_norm_backward_elemt(
+    dy: Tensor, x: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor, total: Tensor,
+    product: Tensor, count: Tensor,
+) -> Tensor:  # fmt: skip
+    mean, inverse, weight, total, product = (
+        each.view(1, -1, 1, 1) for each in (mean, inverse, weight, total, product)
+    )
+    rest = dy - (total + (x - mean) * inverse**2 * product) / count.sum()
+    return rest * inverse * weight
+
+
 # The CPU has no such operations.
 OWN = {
     "cudnn_convolution": cudnn_convolution,
     "_conv_depthwise2d": conv_depthwise2d,
     "cudnn_batch_norm": cudnn_batch_norm,
     "cudnn_batch_norm_backward": cudnn_batch_norm_backward,
+    "batch_norm_elemt": batch_norm_elemt,
+    "batch_norm_backward_reduce": batch_norm_backward_reduce,
+    "batch_norm_backward_elemt": batch_norm_backward_elemt,
 }
 Enqueued = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _kept_alive: list[Any] = []  # callbacks of graphs, kept until the process ends
