@@ -307,7 +307,7 @@ def failures(records: Sequence[Record]) -> list[str]:
                 title = TITLES.get(name, name)
                 found.setdefault((title, engine["failure"]), []).append(record["network"])
     if not found:
-        return ["All engines ran all networks."]
+        return ["No engine failed on these networks."]
     rows = [
         [name, ", ".join(networks), html.escape(reason, quote=False)]
         for (name, reason), networks in sorted(found.items())

@@ -27,7 +27,7 @@ from torchalgo_cli.parser import build_parser
 from torchalgo_cli.waiting import tell, told
 
 EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
-WRONG_COMBINATION = "TA7201"  # the code of an error that only the command itself can see
+WRONG_COMBINATION = "TA7201"  # of wrong arguments that the parser cannot detect
 MOST_CHARACTERS = 500  # longer errors are cut
 
 # These commands work for seconds to minutes, so they say at once that they have begun.

@@ -37,7 +37,10 @@ def check_files(args: argparse.Namespace) -> None:
 
 
 def is_problem(target: str) -> bool:
-    """Returns True if `target` is the text of a problem, and not a model's file or factory."""
+    """Returns True if `target` looks like neither a model's file nor a factory.
+
+    Then it is read as the text of a problem.
+    """
     path = Path(target)
     return path.suffix not in _MODEL_SUFFIXES and not path.exists() and ":" not in target
 

@@ -280,9 +280,10 @@ def _add_others(commands: Any) -> None:
     command = _add_command(
         commands, "bench", "time a model with its plan, or the primitives of one problem",
         "Times whole calls of a model: with its plan, and in PyTorch's own ways. Without --plan, it"
-        " is planned first, which takes up to 90 s. With --training, times steps of training. Given"
-        " the text of a problem, prints the median time and the speed of each primitive on the CPU,"
-        " with weights from memory; this stops after about 30 s.",
+        " is planned first, which takes up to 90 s. With --training, times training steps with the"
+        " plan, of the unchanged model, and of the model in channels_last. For a problem, prints the"
+        " time and the speed of each primitive on the CPU, for about 30 s. The weights are then not"
+        " in the caches.",
         f"{RESNET} --plan resnet18.plan.json",
     )  # fmt: skip
     command.add_argument(
@@ -296,10 +297,10 @@ def _add_others(commands: Any) -> None:
     )  # fmt: skip
     command.add_argument(
         "--plan", type=Path, metavar="FILE",
-        help="the plan of the model: a plan file or a saved module. Nothing else is timed",
+        help="the plan of the model: a plan file or a saved module. Then no costs are measured",
     )  # fmt: skip
     command.add_argument(
-        "--compile", action="store_true", help="also time torch.compile(model), after compiling it"
+        "--compile", action="store_true", help="also time torch.compile(model); not with --training"
     )
     command.add_argument(
         "--training", action="store_true",
@@ -355,8 +356,9 @@ def _add_others(commands: Any) -> None:
         "It also runs where torchalgo cannot be imported, and names the wheel that fits.",
     )  # fmt: skip
     command = arguments.add_parser(
-        commands, "completion", "print a script with which a shell completes arguments",
-        "Run its output in the shell, for example in ~/.bashrc.",
+        commands, "completion", "print a script for the Tab key of a shell",
+        "With the line of the example in ~/.bashrc, the Tab key completes commands, flags and"
+        " files.",
         'eval "$(torchalgo completion bash)"',
     )  # fmt: skip
     command.add_argument("shell", choices=completion.SHELLS)

@@ -101,8 +101,22 @@ def test_a_check_on_a_smaller_image_keeps_channels_filter_and_edges() -> None:
     )
     assert _C.flop_count(small) < 1e-4 * _C.flop_count(key.problem)
     assert cropped(direct(c=1, k=1, h=14, w=14)) is None
+    for problem, small_problem in (
+        ("bwd_normalize_f32_n8c16h140w140_eps1e-05+relu", "n1c16h140w140_eps1e-05+relu"),
+        ("concat_f32_n8c64x32h56w56", "n1c64x32h56w56"),
+        ("relu_f32_n8c16h140w140", "n1c16h140w140"),
+        ("bwd_data_f32_n8c3h56w56_k8r3s3_st1x1_pad1x1_dil1x1_g1", "n1c3h56w56_k8r3s3_st1x1"),
+    ):
+        kind = problem[: problem.index("n8")]
+        found = cropped(Key(problem, "cpu.x", "nChw16c", "nChw16c"))
+        assert found is not None and found.startswith(kind + small_problem), problem
     pool = "avgpool_f32_n1c512h600w600_p7q7"
     assert cropped(Key(pool, "cpu.pool", "nChw16c", "nChw16c")) is None
+    for sum_of_pixels in (
+        "moments_f32_n8c16h140w140", "bwd_normalize_sums_f32_n8c16h140w140_eps1e-05",
+        "bwd_filter_f32_n8c3h56w56_k8r3s3_st1x1_pad1x1_dil1x1_g1",
+    ):  # fmt: skip
+        assert cropped(Key(sum_of_pixels, "cpu.x", "nChw16c", "nChw16c")) is None
 
 
 def test_pytorchs_own_needs_no_check_before_a_plan_may_rest_on_it() -> None:

@@ -180,7 +180,7 @@ def test_every_error_is_one_line_with_exit_code_1(
         ("cannot read", ("explain", tmp_path / "none.json")),
         ("no plan of torchalgo", ("explain", tmp_path / "text.pt")),
         ("fwd_f32_x", ("bench", "fwd_f32_x")),
-        ("there is no such primitive", ("bench", "--check", "cpu.magic", CONV)),
+        ("there is no primitive 'cpu.magic'", ("bench", "--check", "cpu.magic", CONV)),
         ("name the original model", ("check-outputs", saved, tmp_path / "data.pt")),
         (
             "expected one tensor",

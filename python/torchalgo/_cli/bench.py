@@ -158,9 +158,14 @@ def _check(
         reasons = [r.reason for r in refusals if matches_name(r.primitive, args.check)]
         names = sorted({p.name for p in primitives})
         known = sorted({*names, *(name for name, _ in _C.algorithms())})
-        reason = some(reasons) if reasons else "there is no such primitive"
-        hint = ("" if reasons else near(args.check, known, 0.75)) or f". Supported: {some(names)}"
-        raise Error(f"TA4005 bench: {args.check!r} refuses {problem}: {reason}{hint}")
+        supported = f". Supported for {problem}: {some(names)}"
+        if reasons:
+            text = f"{args.check!r} refuses {problem}: {some(reasons)}{supported}"
+        else:
+            text = (
+                f"there is no primitive {args.check!r}{near(args.check, known, 0.75) or supported}"
+            )
+        raise Error(f"TA4005 bench: {text}")
     results = Bench.on(None).check(problem, chosen, args.max_rel_error)
     records = [
         {"problem": problem, **_spelled(p), "rel_error": error, "failure": failure}

@@ -22,6 +22,13 @@ from torchalgo._measure.sampling import Bench, Sampler
 # channels, the filter, and each side modulo 16, so that tiles end at the image's edges as before.
 CROPPED_S = 0.02  # the time that a check on a smaller image should take
 LEAST_SIDE, SIDE_STEP = 12, 16
+# The kinds of operations that may run on a smaller image. Those that add up over all pixels, such as
+# bwd_filter and moments, are not among them: their sums would have fewer terms.
+_LOCAL = (
+    r"(?:fwd|bwd_data|transform|(?:bwd_)?maxpool|(?:bwd_)?avgpool|slice|concat|add|mul"
+    r"|(?:bwd_)?(?:relu|relu6|clamp|silu|sigmoid|gelu|hardswish|hardsigmoid)"
+    r"|normalize|bwd_normalize)"
+)
 
 # Checks of whole images may take at most this part of the time for measuring and checking.
 CHECKS_SHARE = 0.25
@@ -32,10 +39,10 @@ def cropped(key: Key, most_s: float = CROPPED_S) -> str | None:
     """Returns the same problem on one smaller image, whose check takes about `most_s` seconds.
 
     The operation, the channels and the filter stay the same. Returns None if there is no smaller
-    image, or if the sizes of the problem depend on each other.
+    image, if the operation adds up over all pixels, or if its sizes depend on each other.
     """
-    head = r"(fwd_\w+?_|transform_\w+?_|maxpool_\w+?_|avgpool_\w+?_)"
-    found = re.fullmatch(head + r"n\d+c(\d+)h(\d+)w(\d+)(_.*)", key.problem)
+    sizes = r"n\d+c(\d+(?:x\d+)*)h(\d+)w(\d+)((?:[_+].*)?)"
+    found = re.fullmatch(rf"({_LOCAL}_(?:f64|f32|tf32|f16|bf16)_){sizes}", key.problem)
     if found is None or re.search(r"_p\d+q\d+", key.problem):
         return None
     operation, c, h, w, tail = found.groups()

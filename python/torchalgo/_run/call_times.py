@@ -21,53 +21,55 @@ class CallTimes(ShownAsText):
     `Optimized.compare` and `CapturedCalls.compare` measure them.
 
         times = fast.compare()
-        print(times.faster["eager"].ratio)
+        print(times.ratios["eager"].ratio)
     """
 
     ns: Mapping[str, Sequence[float]]  # by what ran, torchalgo first; the lists have equal lengths
     failures: Mapping[str, str] = field(default_factory=dict)  # what did not run, and why
 
     @property
-    def faster(self) -> Mapping[str, Faster]:
-        """The times of torchalgo over those of each other: the median ratio of the rounds."""
+    def ratios(self) -> Mapping[str, Faster]:
+        """For each other way: its time divided by that of torchalgo, the median of the rounds.
+
+        Above 1, torchalgo is faster.
+        """
         own, *others = self.ns
-        return {name: is_faster(self.ns[own], self.ns[name]) for name in others}
+        return {name: is_faster(self.ns[name], self.ns[own]) for name in others}
 
     def records(self) -> list[dict[str, Any]]:
         """Returns a dict for each line of the table, the shortest median first.
 
-        `ratio` is the time over that of torchalgo, with its 95 % interval from `low` to `high`.
+        `ratio` is that of `ratios`, with its 95 % interval from `low` to `high`.
         """
-        faster = self.faster
+        ratios = self.ratios
         found = []
         for name, ns in sorted(self.ns.items(), key=lambda item: statistics.median(item[1])):
             record: dict[str, Any] = {
                 "name": name,
                 "median_ms": statistics.median(ns) / 1e6,
-                "least_ms": min(ns) / 1e6,
-                "most_ms": sorted(ns)[math.ceil(0.95 * len(ns)) - 1] / 1e6,
+                "min_ms": min(ns) / 1e6,
+                "p95_ms": sorted(ns)[math.ceil(0.95 * len(ns)) - 1] / 1e6,
             }
-            if name in faster:
-                it = faster[name]
-                record |= {"ratio": 1 / it.ratio, "low": 1 / it.high, "high": 1 / it.low}
+            if (it := ratios.get(name)) is not None:
+                record |= {"ratio": it.ratio, "low": it.low, "high": it.high}
             found.append(record)
         return found
 
     def __str__(self) -> str:
         own = next(iter(self.ns))
-        rows = [("what runs", "ms", "shortest", "95 % below", f"over {own}", "95 % interval")]
+        rows = [("what runs", "ms", "shortest", "95th perc.", f"over {own}", "95 % interval")]
         for it in self.records():
             ratios = ("", "")
             if "ratio" in it:
                 ratios = f"{it['ratio']:.2f}x", f"{it['low']:.2f} to {it['high']:.2f}"
-            times = (f"{it[key]:.3f}" for key in ("median_ms", "least_ms", "most_ms"))
+            times = (f"{it[key]:.3f}" for key in ("median_ms", "min_ms", "p95_ms"))
             rows.append((it["name"], *times, *ratios))
         lines = text_table(rows, right=(1, 2, 3, 4, 5))
         return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.failures.items())])
 
 
 def check_times(rounds: int, budget_s: float) -> None:
-    """Raises torchalgo.Error unless both are numbers above 0."""
+    """Raises torchalgo.Error unless `rounds` is a whole number above 0 and `budget_s` a number."""
     if type(rounds) is not int or rounds < 1:
         raise Error(f"TA1001 compare: rounds={rounds!r}, expected a whole number above 0")
     if type(budget_s) not in (int, float) or not budget_s > 0:

@@ -26,7 +26,7 @@ def compare_calls(
     budget_s: float,
     is_compiled: bool,
 ) -> CallTimes:
-    """Times `own` beside the baselines of `model`. A baseline that fails is left out.
+    """Times `own` beside the baselines of `model`. A baseline that fails has no times.
 
     Args:
         name: the name of `own` in the result.
@@ -46,7 +46,7 @@ def compare_calls(
 
 
 def _for_inference(model: nn.Module, inputs: tuple[Any, ...]) -> Call:
-    own = freeze_model(model, inputs)  # for itself, because optimize_for_inference changes it
+    own = freeze_model(model, inputs)  # its own: optimize_for_inference changes it
     with quiet_jit():
         own = torch.jit.optimize_for_inference(own)
     return lambda: own(*inputs)

@@ -32,7 +32,7 @@ def graph_times(
     """Times both calls beside PyTorch's graphs of `model`, all in the same rounds.
 
     PyTorch's graphs are made with cuDNN's benchmark mode, in nchw and in channels_last, and by
-    torch.compile(mode="reduce-overhead"). A way that fails is left out.
+    torch.compile(mode="reduce-overhead"). A way that fails has no times.
     """
     others, failures = drop_failing(
         {
