@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from torchalgo_cli.install import InstallError
+
 SHELLS = ("bash", "zsh", "tcsh")
 
 # Arguments that may be a file, but have another type than Path.
@@ -15,12 +17,12 @@ _MAY_BE_FILES = ("model", "target", "plan_or_model", "original")
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
     """Returns the script for one of SHELLS.
 
-    Raises: ImportError if the package shtab is missing.
+    Raises: InstallError if the package shtab is missing.
     """
     try:
         import shtab
     except ImportError:
-        raise ImportError(
+        raise InstallError(
             'TA7302 completion: the package shtab is missing: pip install "torchalgo[completion]"'
         ) from None
     _mark_files(parser, shtab.FILE)

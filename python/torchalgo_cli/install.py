@@ -24,7 +24,7 @@ PACKAGE = Path(__file__).parents[1] / "torchalgo"
 
 
 class InstallError(ImportError):
-    """The error that torchalgo cannot be imported as it is installed. It says what to install."""
+    """The error that a package is missing or does not fit. It says what to install."""
 
 
 def torchalgo_version() -> str:

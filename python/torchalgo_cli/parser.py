@@ -281,9 +281,9 @@ def _add_others(commands: Any) -> None:
         commands, "bench", "time a model with its plan, or the primitives of one problem",
         "Times whole calls of a model: with its plan, and in PyTorch's own ways. Without --plan, it"
         " is planned first, which takes up to 90 s. With --training, times training steps with the"
-        " plan, of the unchanged model, and of the model in channels_last. For a problem, prints the"
-        " time and the speed of each primitive on the CPU, for about 30 s. The weights are then not"
-        " in the caches.",
+        " plan, of the unchanged model, and of the model in channels_last. For a problem, prints"
+        " the time and the speed of each primitive on the CPU, for about 30 s. The weights are then"
+        " not in the caches.",
         f"{RESNET} --plan resnet18.plan.json",
     )  # fmt: skip
     command.add_argument(

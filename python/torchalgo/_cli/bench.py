@@ -162,9 +162,8 @@ def _check(
         if reasons:
             text = f"{args.check!r} refuses {problem}: {some(reasons)}{supported}"
         else:
-            text = (
-                f"there is no primitive {args.check!r}{near(args.check, known, 0.75) or supported}"
-            )
+            hint = near(args.check, known, 0.75) or supported
+            text = f"there is no primitive {args.check!r}{hint}"
         raise Error(f"TA4005 bench: {text}")
     results = Bench.on(None).check(problem, chosen, args.max_rel_error)
     records = [

@@ -22,8 +22,8 @@ from torchalgo._measure.sampling import Bench, Sampler
 # channels, the filter, and each side modulo 16, so that tiles end at the image's edges as before.
 CROPPED_S = 0.02  # the time that a check on a smaller image should take
 LEAST_SIDE, SIDE_STEP = 12, 16
-# The kinds of operations that may run on a smaller image. Those that add up over all pixels, such as
-# bwd_filter and moments, are not among them: their sums would have fewer terms.
+# The kinds of operations that may run on a smaller image. Those that add up over all pixels, such
+# as bwd_filter and moments, are not among them: their sums would have fewer terms.
 _LOCAL = (
     r"(?:fwd|bwd_data|transform|(?:bwd_)?maxpool|(?:bwd_)?avgpool|slice|concat|add|mul"
     r"|(?:bwd_)?(?:relu|relu6|clamp|silu|sigmoid|gelu|hardswish|hardsigmoid)"
