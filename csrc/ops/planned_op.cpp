@@ -3,8 +3,10 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <mutex>
@@ -336,6 +338,9 @@ at::Tensor PlannedOp::execute(const Execution& execution, std::span<const at::Te
 at::Tensor PlannedOp::run_kernel(const Execution& execution, std::span<const at::Tensor> src,
                                  const at::Tensor& residual, const Slot* slot) const {
   const Resolution& resolution = execution.resolution;
+  // For profilers: what ran, also if it is another primitive than planned.
+  RECORD_FUNCTION(fmt::format("{} {}", to_string(resolution.kernel->primitive), state_.layer),
+                  std::vector<c10::IValue>());
   at::Tensor dst, workspace;
   if (!resolution.kernel->makes_dst) {
     if (slot != nullptr) dst = tensor_in(*slot, execution.dst, dtype_, execution.device);

@@ -36,6 +36,8 @@ def test_the_table_has_the_fastest_first_and_says_what_failed() -> None:
     lines = str(times).splitlines()
     assert "over plan" in lines[0] and "2.00x" in lines[3]
     assert lines[-1] == "channels_last: RuntimeError: no view"
+    busy = str(CallTimes(ns, waited=0.5)).splitlines()[-1]
+    assert busy.startswith("other programs had the processors for 50% of the time")
 
 
 class NeedsNchw(nn.Module):

@@ -106,6 +106,19 @@ def test_an_input_is_not_kept(fast: torchalgo.Optimized, x: torch.Tensor) -> Non
     assert copy._use_count() == before  # type: ignore[attr-defined]
 
 
+def test_a_profiler_shows_each_primitive_with_its_layer(
+    fast: torchalgo.Optimized, x: torch.Tensor
+) -> None:
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=cpu, acc_events=True) as seen, torch.no_grad():
+        fast(x)
+    names = {event.key for event in seen.key_averages()}
+    convolutions = [n for n in fast.plan.nodes if n.problem.startswith("fwd") and n.primitive]
+    assert convolutions
+    for node in convolutions:
+        assert f"{node.primitive} {node.src}->{node.dst} {node.name}" in names
+
+
 class Seen(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()

@@ -39,6 +39,7 @@ from torchalgo._ir.problems import (
     with_direction,
     with_dtype,
 )
+from torchalgo._measure.machine_load import warn_if_busy
 from torchalgo._measure.sampling import Bench
 from torchalgo._plan.candidates import (
     DeviceLike,
@@ -202,6 +203,7 @@ def profile(
     effort = _Effort(
         budget_s, max_rel_error if check else None, workspace_limit_bytes, runtime_compiled
     )
+    warn_if_busy(torch.get_num_threads(), None)
     rows = [row for problem in layers for row in _measured(problem, where, effort)]
     name = describe_device(where) or f"{where.name}, {where.threads} threads"
     return Profile(name, layers, rows)

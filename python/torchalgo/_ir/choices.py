@@ -106,7 +106,12 @@ def near(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
     """
     # Names with the same start are similar too: the end of a name is a variant.
     found = get_close_matches(word, known, n=3, cutoff=cutoff)
-    found += [k for k in known if word and k.startswith(word) and k not in found][: 3 - len(found)]
+    others = [k for k in known if word and k.startswith(word)]
+    # "winogard" means cpu.winograd_f4x4_3x3, though most letters are missing.
+    heads = [re.split("[._]", k.partition(".")[2])[0] for k in known]
+    alike = get_close_matches(word, heads, n=3, cutoff=max(cutoff, 0.75))
+    others += [k for k, head in zip(known, heads, strict=True) if head and head in alike]
+    found += [k for k in dict.fromkeys(others) if k not in found][: 3 - len(found)]
     return f"; did you mean {', '.join(map(repr, found))}?" if found else ""
 
 

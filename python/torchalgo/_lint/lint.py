@@ -21,6 +21,7 @@ from torchalgo._lint.report import Finding, LintReport
 from torchalgo._lint.script_steps import ScriptSteps
 from torchalgo._lint.what_if import Lab
 from torchalgo._measure.guard import synchronizer
+from torchalgo._measure.machine_load import warn_if_busy
 
 PASSES = 3
 BUDGET_S = 60.0
@@ -57,6 +58,7 @@ def lint(
     args, kwargs = _checked(model, example_inputs, example_kwargs, budget_s)
     wait = synchronizer(device_of(model, args))
     own = _detached(args), _detached(dict(kwargs))
+    warn_if_busy(torch.get_num_threads(), None)
     with modes.eval_mode(model) as trained:
         call_us = _time_call(model, *own, wait)
         given = model

@@ -141,10 +141,12 @@ def _beside_measured(plan: Plan) -> list[str]:
     """Returns a sentence on the predicted time and the measured one, if there is one."""
     if plan.guard is None or not plan.guard.rounds or not plan.cost_us:
         return []
-    ratio = plan.guard.plan_us / plan.cost_us
+    left_us = sum(op.measured_us or 0.0 for op in plan.left_alone)
+    ratio = plan.guard.plan_us / (plan.cost_us + left_us)
+    of_torch = f", PyTorch's part takes {in_ms(left_us)}" if left_us > 0 else ""
     text = (
-        f"The sum is {in_ms(plan.cost_us)}, and the whole model took {in_ms(plan.guard.plan_us)}"
-        f" ({ratio:.2f}x)."
+        f"The sum is {in_ms(plan.cost_us)}{of_torch}, and the whole model took"
+        f" {in_ms(plan.guard.plan_us)} ({ratio:.2f}x)."
     )
     if ratio > FAR_APART:
         text += " They are far apart: other programs may have run during one of the measurements."

@@ -11,6 +11,7 @@ from typing import Any
 
 from torchalgo._base.stats import Faster, is_faster
 from torchalgo._C import Error
+from torchalgo._ir.plan import MOST_WAITING
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
 
 
@@ -26,6 +27,7 @@ class CallTimes(ShownAsText):
 
     ns: Mapping[str, Sequence[float]]  # by what ran, torchalgo first; the lists have equal lengths
     failures: Mapping[str, str] = field(default_factory=dict)  # what did not run, and why
+    waited: float = 0.0  # the share of the time in which other programs had the processors
 
     @property
     def ratios(self) -> Mapping[str, Faster]:
@@ -65,7 +67,13 @@ class CallTimes(ShownAsText):
             times = (f"{it[key]:.3f}" for key in ("median_ms", "min_ms", "p95_ms"))
             rows.append((it["name"], *times, *ratios))
         lines = text_table(rows, right=(1, 2, 3, 4, 5))
-        return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.failures.items())])
+        lines += [f"{name}: {why}" for name, why in self.failures.items()]
+        if self.waited > MOST_WAITING:
+            lines.append(
+                f"other programs had the processors for {self.waited:.0%} of the time, so these"
+                " times are too long: end them, or give torch fewer threads"
+            )
+        return "\n".join(lines)
 
 
 def check_times(rounds: int, budget_s: float) -> None:

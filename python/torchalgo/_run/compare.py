@@ -12,6 +12,7 @@ from torch import nn
 from torchalgo._capture.freeze import ScriptModule, device_of, freeze_model, quiet_jit
 from torchalgo._measure.baselines import BuiltOnCall, Call, baseline_calls, drop_failing
 from torchalgo._measure.guard import synchronizer, time_interleaved
+from torchalgo._measure.machine_load import WaitWatch
 from torchalgo._run.call_times import CallTimes
 
 
@@ -39,10 +40,11 @@ def compare_calls(
     if is_compiled:
         others["torch.compile"] = BuiltOnCall(lambda: _compiled(model, inputs))
     others, failures = drop_failing(others)
+    watch = WaitWatch()
     times = time_interleaved(
         {name: own, **others}, rounds=rounds, budget_s=budget_s, synchronize=synchronizer(device)
     )
-    return CallTimes(times, failures)
+    return CallTimes(times, failures, watch.share())
 
 
 def _for_inference(model: nn.Module, inputs: tuple[Any, ...]) -> Call:
