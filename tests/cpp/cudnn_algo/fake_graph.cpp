@@ -269,7 +269,7 @@ Status get_attribute(State& state, Descriptor descriptor, AttributeName name, At
     *target = *answer.parts[i];
     target->thread = thread;
   }
-  if (!has_parts && data != nullptr && requested > 0) {
+  if (!has_parts && data != nullptr && std::min(available, requested) > 0) {
     std::memcpy(data, answer.bytes.data(),
                 static_cast<std::size_t>(std::min(available, requested)) * size_of(type));
   }
