@@ -134,9 +134,10 @@ def ncnn_files(model: nn.Module, x: Tensor, folder: Path) -> tuple[str, str]:
         warnings.simplefilter("ignore")
         torch.jit.trace(model, x, check_trace=False).save(str(folder / "net.pt"))
     words = ["net.pt", f"inputshape={list(x.shape)}".replace(" ", ""), "fp16=0"]
-    subprocess.run(
-        [pnnx.EXEC_PATH, *words], cwd=folder, check=True, capture_output=True, timeout=300
-    )
+    subprocess.run(  # an error names the program without its folder
+        ["pnnx", *words], executable=pnnx.EXEC_PATH, cwd=folder, check=True, capture_output=True,
+        timeout=300,
+    )  # fmt: skip
     layers = folder / "net.ncnn.param"
     kinds = {line.split()[0] for line in layers.read_text().splitlines()[2:] if line}
     if unknown := sorted(kind for kind in kinds if "." in kind):  # left as ops of PyTorch
