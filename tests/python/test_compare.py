@@ -1,124 +1,80 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Optimized.compare, `torchalgo bench` of a model, and the table of both."""
+"""benchmarks/compare.py: paired rounds, the verdict, the control, and the command."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
-import torchalgo
-from support.command import run
-from torchalgo._run.call_times import CallTimes
-
-PYTORCH = {"eager", "channels_last", "frozen", "optimize_for_inference"}
+import compare
+from support.model_records import record
 
 
-def test_each_round_times_every_way_once(fast: torchalgo.Optimized) -> None:
-    times = fast.compare(rounds=8)
-    assert next(iter(times.ns)) == fast.runs and times.ns.keys() == {fast.runs} | PYTORCH
-    assert {len(ns) for ns in times.ns.values()} == {8} and not times.failures
-    assert times.ratios.keys() == PYTORCH
+def test_rounds_are_paired_and_their_order_rotates() -> None:
+    order: list[str] = []
+
+    def taker(name: str) -> int:
+        order.append(name)
+        return len(order)
+
+    taken = compare.in_rounds({name: lambda name=name: taker(name) for name in "abc"}, 3)
+    assert "".join(order) == "abcbcacab"
+    assert {name: [(at - 1) // 3 for at in times] for name, times in taken.items()} == {
+        "a": [0, 1, 2], "b": [0, 1, 2], "c": [0, 1, 2],
+    }  # fmt: skip
 
 
-def test_the_table_has_the_fastest_first_and_says_what_failed() -> None:
-    ns = {"plan": [2e6, 2e6, 2e6, 9e6], "eager": [4e6, 6e6, 4e6, 9e6], "frozen": [1e6] * 4}
-    times = CallTimes(ns, {"channels_last": "RuntimeError: no view"})
-    first, plan, last = times.records()
-    assert [first["name"], plan["name"], last["name"]] == ["frozen", "plan", "eager"]
-    assert plan == {"name": "plan", "median_ms": 2.0, "min_ms": 2.0, "p95_ms": 9.0}
-    assert first["ratio"] == pytest.approx(0.5) and last["ratio"] == pytest.approx(2.0)
-    assert last["low"] <= last["ratio"] <= last["high"]
-    lines = str(times).splitlines()
-    assert "over plan" in lines[0] and "2.00x" in lines[3]
-    assert lines[-1] == "channels_last: RuntimeError: no view"
-    busy = str(CallTimes(ns, waited=0.5)).splitlines()[-1]
-    assert busy.startswith("other programs had the processors for 50% of the time")
+def test_rounds_end_with_the_budget_but_not_before_the_least() -> None:
+    clock = [0.0]
+
+    def taker() -> float:
+        clock[0] += 1.0
+        return clock[0]
+
+    def rounds(budget_s: float) -> int:
+        clock[0] = 0.0
+        return len(compare.in_rounds({"a": taker}, 20, budget_s, lambda: clock[0])["a"])
+
+    assert [rounds(budget_s) for budget_s in (0.5, 9.5, 1000.0)] == [compare.LEAST_ROUNDS, 10, 20]
 
 
-class NeedsNchw(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.conv(x).view(len(x), -1)
+def test_a_control_compares_even_rounds_with_odd_ones() -> None:
+    assert compare.control_of([10.0, 10.1] * 10 + [10.0]).ratio == pytest.approx(10 / 10.1)
+    assert compare.control_of([2.0, 1.0] * 10).verdict == "slower"
+    assert compare.control_of([1.0] * 20).verdict == "unclear"
 
 
-def test_a_way_that_cannot_run_is_left_out() -> None:
-    settings = torchalgo.Settings(progress=False, cost_db=False)
-    fast = torchalgo.optimize(NeedsNchw().eval(), torch.rand(1, 3, 8, 8), settings=settings)
-    times = fast.compare(rounds=1)
-    assert "channels_last" not in times.ns and "eager" in times.ns
-    assert times.failures["channels_last"].startswith("RuntimeError: ")
-
-
-def test_it_changes_nothing(fast: torchalgo.Optimized, x: torch.Tensor, tmp_path: Path) -> None:
-    with torch.no_grad():
-        before = fast(x)
-        fast.compare(rounds=1)
-        assert torch.equal(fast(x), before)
-    fast.save(tmp_path / "portable.pt", portable=True)  # the module that was timed as "frozen"
-    assert b"mkldnn" not in torch.jit.load(tmp_path / "portable.pt").code.encode()
-
-
-@pytest.mark.parametrize(
-    ("compare", "text"),
-    [
-        (lambda fast: fast.compare(rounds=0), "TA1001 compare: rounds=0, expected a whole number"),
-        (lambda fast: fast.compare(rounds=True), "TA1001 compare: rounds=True"),
-        (lambda fast: fast.compare(budget_s="9"), "TA1001 compare: budget_s='9', expected a num"),
-        (lambda fast: fast.compare(budget_s=float("nan")), "TA1001 compare: budget_s=nan"),
-    ],
-)
-def test_wrong_arguments_say_what_was_expected(
-    fast: torchalgo.Optimized, compare: Callable[[torchalgo.Optimized], CallTimes], text: str
+def test_the_command_gives_ratios_verdicts_and_the_control(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(torchalgo.Error, match=text):
-        compare(fast)
+    path = tmp_path / "models.jsonl"
+    lines = [record(), record("beta", eager=0.5), record("gamma", threads=2)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = ["compare.py", "eager", "--records", str(path), "--each"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert compare.main() == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("1 thread: eager: networks: 2, mean 1.00")
+    assert out[0].endswith("(1 FASTER, 1 SLOWER, 0 UNCLEAR)")
+    assert out[1].startswith("  alpha") and out[1].endswith("SLOWER")
+    assert out[2].split()[0] == "beta" and out[2].endswith("FASTER")
+    assert out[3].startswith("1 thread: A/A control: networks: 2, mean 1.00")
+    assert any(line.startswith("2 threads: eager: networks: 1") for line in out)
+    monkeypatch.setattr(sys, "argv", [*words, "--threads", "2"])
+    assert compare.main() == 0
+    assert all(
+        "gamma" in line or "2 threads" in line for line in capsys.readouterr().out.split("\n")[:-1]
+    )
 
 
-def test_a_loaded_module_has_nothing_to_compare_with(
-    fast: torchalgo.Optimized, tmp_path: Path
+def test_an_engine_without_times_is_named_with_those_that_have_some(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fast.save(tmp_path / "net.pt")
-    with pytest.raises(torchalgo.Error, match=r"^TA1403 compare: the original model"):
-        torchalgo.load(tmp_path / "net.pt").compare()
-
-
-# ---- the command ---------------------------------------------------------------------------------
-
-NET = ("bench", "support.nets:net_factory", "--rounds", "2")
-SHAPE = ("--input", "1x3x40x40")
-CONV = "fwd_f32_n1c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1"
-
-
-def test_bench_times_a_model_with_a_plan(
-    capsys: pytest.CaptureFixture[str], fast: torchalgo.Optimized, tmp_path: Path
-) -> None:
-    fast.plan.save(tmp_path / "net.plan.json")
-    plan = ("--plan", tmp_path / "net.plan.json")
-    records = json.loads(run(capsys, *NET, *SHAPE, *plan, "--json"))
-    assert {record["name"] for record in records} == {fast.runs} | PYTORCH
-    assert "what runs" in run(capsys, *NET, *SHAPE, *plan)
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (NET, "TA7201 bench: support.nets:net_factory is a model and needs its input"),
-        ((*NET, *SHAPE, "--check", "cpu.direct"), "--check does not go with a model"),
-        ((*NET, *SHAPE, "--training", "--compile"), "--compile does not go with --training"),
-        (("bench", CONV, *SHAPE), "--input does not go with a problem: leave --input out"),
-        (("bench", CONV, "--compile"), "--compile does not go with a problem"),
-        (("bench", CONV, "--device", "cuda"), "--device does not go with a problem"),
-    ],
-)
-def test_flags_that_do_not_go_together_are_named(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], text: str
-) -> None:
-    assert text in run(capsys, *words, code=2)
+    monkeypatch.setattr(sys, "argv", ["compare.py", "abacus"])
+    with pytest.raises(SystemExit):
+        compare.main()
+    error = capsys.readouterr().err
+    assert "expected some of" in error and "openvino" in error and "got abacus" in error
