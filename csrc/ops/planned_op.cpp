@@ -338,7 +338,7 @@ at::Tensor PlannedOp::execute(const Execution& execution, std::span<const at::Te
 at::Tensor PlannedOp::run_kernel(const Execution& execution, std::span<const at::Tensor> src,
                                  const at::Tensor& residual, const Slot* slot) const {
   const Resolution& resolution = execution.resolution;
-  // For profilers: what ran, also if it is another primitive than planned.
+  // Profilers show this name. It is that of the primitive that runs, planned or not.
   RECORD_FUNCTION(fmt::format("{} {}", to_string(resolution.kernel->primitive), state_.layer),
                   std::vector<c10::IValue>());
   at::Tensor dst, workspace;

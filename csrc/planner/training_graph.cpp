@@ -270,7 +270,7 @@ class Backward {
     const int saved = kept(src);
     const std::vector<int> reads =
         is_transposed ? std::vector{gradient, saved} : std::vector{saved, gradient};
-    // Of a tf32 problem, the tensors are f32.
+    // A tf32 problem has f32 tensors.
     const int weights =
         add_value(node.name + ".bwd_filter", weight_sizes(problem), graph_.values[gradient].dtype,
                   static_cast<int>(graph_.nodes.size()));

@@ -26,7 +26,7 @@ from torchalgo._ir.plan.text_table import text_table
 from torchalgo._measure.sampling import Bench
 from torchalgo._run.call_times import CallTimes
 from torchalgo._run.model_files import load_model
-from torchalgo._train.guard import PLAN, Side, time_steps
+from torchalgo._train.guard import PLAN, time_steps
 from torchalgo._train.plan import TrainingPlan
 from torchalgo_cli import EXIT_ERROR
 from torchalgo_cli.files import is_problem
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 def _refuse(args: argparse.Namespace, what: str, *flags: str) -> None:
     """Raises torchalgo.Error if one of `flags` is given."""
     for flag in flags:
-        if getattr(args, flag.strip("-")) not in (None, False, [], "cpu"):
+        if getattr(args, flag.strip("-")) not in (None, False, [], "cpu"):  # the defaults
             raise Error(f"TA7201 bench: {flag} does not go with {what}: leave {flag} out")
 
 
@@ -74,21 +74,16 @@ def _times_of_steps(args: argparse.Namespace) -> CallTimes:
     """Times steps of a planned model, of the model as it is, and of it in channels_last."""
     model = on_device(args, trained_model(args.target))
     inputs = random_inputs(model, args.input)
-    sides: dict[str, Side] = {}
-    for name in (PLAN, "as it is", "channels_last"):
-        own = copy.deepcopy(model)
-        if name == "channels_last":
-            own = own.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        side = own
-        if name == PLAN:
-            side = optimize(
-                own,
-                inputs,
-                training=True,
-                plan=None if args.plan is None else TrainingPlan.load(args.plan),
-                settings=Settings(run_untimed=True, progress=not args.json),
-            )
-        sides[name] = (own, side)
+    own, plain, last = (copy.deepcopy(model) for _ in range(3))
+    last = last.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    planned = optimize(
+        own,
+        inputs,
+        training=True,
+        plan=None if args.plan is None else TrainingPlan.load(args.plan),
+        settings=Settings(run_untimed=True, progress=not args.json),
+    )
+    sides = {PLAN: (own, planned), "as it is": (plain, plain), "channels_last": (last, last)}
     return CallTimes(time_steps(sides, inputs, args.rounds))
 
 

@@ -77,7 +77,7 @@ class CallTimes(ShownAsText):
 
 
 def check_times(rounds: int, budget_s: float) -> None:
-    """Raises torchalgo.Error unless `rounds` is a whole number above 0 and `budget_s` a number."""
+    """Raises torchalgo.Error unless `rounds` is an int and `budget_s` a number, both above 0."""
     if type(rounds) is not int or rounds < 1:
         raise Error(f"TA1001 compare: rounds={rounds!r}, expected a whole number above 0")
     if type(budget_s) not in (int, float) or not budget_s > 0:

@@ -50,7 +50,7 @@ def graph_times(
 
 
 def _with_graph(model: nn.Module, inputs: Sequence[Tensor]) -> Call:
-    """Captures a copy of `model` as a CUDA graph."""
+    """Captures a copy of `model` as a CUDA graph, and returns a call that launches it."""
     own = copy.deepcopy(model).requires_grad_(False)  # or the backward pass is captured too
     graphed = torch.cuda.make_graphed_callables(own, tuple(inputs))
     return lambda: graphed(*inputs)

@@ -242,7 +242,8 @@ class Optimized(PlannedCalls):
         """Times the example call beside PyTorch's own ways to run it, in the same rounds.
 
         These are the original model as it is ("eager"), in channels_last, and as a TorchScript
-        module that was frozen ("frozen"). On a GPU, each also runs with cuDNN's benchmark mode.
+        module that was frozen ("frozen"). On a CPU, "optimize_for_inference" is a fourth way. On a
+        GPU, each of the three also runs with cuDNN's benchmark mode.
         `optimize` has made this comparison before, so that the faster one runs. This makes it
         again. With several plans, it is about the first one; `by_shape` has the others.
 
