@@ -180,8 +180,37 @@ class Backward {
     if (needs_[value]) partial_[value].push_back(gradient);
   }
 
+  // Joins the gradients of slices that cover the value. The others have no problem of their own.
+  void join_slices(int value) {
+    std::vector<Slice> slices = std::move(slices_[value]);
+    slices_[value].clear();
+    if (slices.empty()) return;
+    std::sort(slices.begin(), slices.end(),
+              [](const Slice& a, const Slice& b) { return a.problem.begin < b.problem.begin; });
+    const SliceProblem& first = slices[0].problem;
+    ConcatProblem joined{first.dtype, first.n, first.h, first.w, {}};
+    std::vector<int> gradients;
+    std::int64_t end = 0;
+    for (const Slice& slice : slices) {
+      if (slice.problem.begin != end) break;
+      end += slice.problem.k;
+      joined.c.push_back(slice.problem.k);
+      gradients.push_back(slice.gradient);
+    }
+    const std::string& name = forward_.values[value].name;
+    if (gradients.size() == slices.size() && end == first.c) {
+      return give(value, add_step(name + ".bwd_slices", std::move(gradients), value, joined));
+    }
+    const EltwiseProblem like = eltwise(forward_.values[value], EltwiseKind::kActivation);
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      give(value,
+           add_step(fmt::format("{}.bwd_slice{}", name, i), {slices[i].gradient}, value, like));
+    }
+  }
+
   // Returns the gradient of `value`, the sum of all parts, or -1 if there is none.
   int gradient_of(int value) {
+    join_slices(value);
     const std::vector<int>& parts = partial_[value];
     if (parts.empty()) return -1;
     int sum = parts[0];
@@ -395,12 +424,14 @@ class Backward {
     pass(node, node.inputs[0], {gradient});
   }
 
-  void differentiate(const Node& node, const SliceProblem&, int gradient) {
-    pass(node, node.inputs[0], {gradient});
+  void differentiate(const Node& node, const SliceProblem& slice, int gradient) {
+    if (needs_[node.inputs[0]]) slices_[node.inputs[0]].push_back({slice, gradient});
   }
 
-  void differentiate(const Node& node, const ShuffleProblem&, int gradient) {
-    pass(node, node.inputs[0], {gradient});
+  void differentiate(const Node& node, const ShuffleProblem& shuffle, int gradient) {
+    ShuffleProblem back = shuffle;
+    back.groups = shuffle.c / shuffle.groups;
+    give_step(node, node.inputs[0], {gradient}, back);
   }
 
   void differentiate(const Node& node, const ConcatProblem& problem, int gradient) {
@@ -426,6 +457,11 @@ class Backward {
   void differentiate(const Node&, const TransformProblem&, int) { TORCHALGO_ASSERT(false); }
   void differentiate(const Node&, const ConvChainProblem&, int) { TORCHALGO_ASSERT(false); }
 
+  struct Slice {
+    SliceProblem problem;
+    int gradient;
+  };
+
   const Graph& forward_;
   const std::vector<int>& wanted_;
   Graph graph_;
@@ -434,6 +470,7 @@ class Backward {
   std::vector<int> kept_;              // per value of the forward pass; -1: not computed yet
   std::vector<bool> needs_;            // per value of the forward pass
   std::vector<std::vector<int>> partial_;  // per value of the forward pass: gradients to be added
+  std::map<int, std::vector<Slice>> slices_;  // per value: those whose gradients it has not yet
 };
 
 }  // namespace

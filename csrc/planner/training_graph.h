@@ -26,10 +26,12 @@ namespace torchalgo {
 ///   product        the product with the other input. Numbers per channel get its sums over each
 ///                  image
 ///   concatenation  a slice for each input
+///   slices         the concatenation of their gradients, if they cover all channels once
+///   shuffle        the shuffle back
 ///   opaque         opaque
 /// The gradients of a value with several readers are added two at a time. Some gradients have no
-/// problem of their own (resize, scale-shift, layer and group norm, slice, shuffle). They are
-/// planned as elementwise problems on the tensor that they write, which have the same layouts and
+/// problem of their own (resize, scale-shift, layer and group norm, other slices). They are planned
+/// as elementwise problems on the tensor that they write, which have the same layouts and
 /// bytes, and can not run.
 ///
 /// @return  a graph whose inputs are those of `inference`, then "<output>.grad" in nchw, and whose

@@ -17,8 +17,8 @@ from torchalgo._base.stats import is_faster
 from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.plan import GuardVerdict
 from torchalgo._measure.guard import synchronizer
+from torchalgo._train.known_ops import has_hooks
 from torchalgo._train.module import TrainingModule
-from torchalgo._train.trace import has_hooks
 
 ROUNDS = 6  # the fewest with which a clean sweep is significant
 PLAN, AS_GIVEN = "plan", "the model as it was given"

@@ -12,9 +12,10 @@ from torch import Tensor, fx, nn
 
 from torchalgo import _C
 from torchalgo._ir.plan import GuardVerdict
+from torchalgo._train.known_ops import has_hooks
 from torchalgo._train.plan import TrainingPlan
 from torchalgo._train.region import PlannedRegion, is_transformed
-from torchalgo._train.trace import Traced, has_hooks
+from torchalgo._train.trace import Traced
 
 Link = tuple[nn.Module, str, Any]  # a module, the name of an attribute, and its value
 

@@ -13,7 +13,14 @@ import torch
 from torch import Tensor, fx, nn
 
 from torchalgo import _C
-from torchalgo._train.trace import ACTIVATION_SETTINGS, MAY_CHANGE, Op, has_hooks, known_op
+from torchalgo._train.known_ops import (
+    ACTIVATION_SETTINGS,
+    Op,
+    has_hooks,
+    known_op,
+    padding_of,
+)
+from torchalgo._train.trace import MAY_CHANGE
 
 
 @dataclass(frozen=True)
@@ -121,6 +128,11 @@ class _Builder:
             problem = _pool(op.kind, module, image)
         elif op.kind == "globalpool":
             problem = f"avgpool_f32_{image}_p1q1"
+        elif op.kind == "slice":
+            begin, k = op.numbers
+            problem = f"slice_f32_{image}_k{k:.0f}from{begin:.0f}"
+        elif op.kind == "shuffle":
+            problem = f"shuffle_f32_{image}_g{op.numbers[0]:.0f}"
         elif op.kind in ("add", "mul"):
             is_channelwise = _sizes(sources[-1]) != result
             problem = f"{op.kind}_f32_{_nchw(result)}" + "_channelwise" * is_channelwise
@@ -130,7 +142,7 @@ class _Builder:
         self.values[node] = self.add(name, inputs, problem, result, own)
 
     def build(self) -> RegionGraph:
-        modules = dict(self.part.named_modules())
+        modules = dict(self.part.named_modules(remove_duplicate=False))
         ends: list[str] = []
         outputs: list[int] = []
         may_change: list[bool] = []
@@ -182,7 +194,8 @@ def _pair(value: Any) -> tuple[int, int]:
 
 def _conv(module: nn.Conv2d, typed_image: str) -> str:
     r, s = module.kernel_size
-    stride, pad, dilation = (_pair(v) for v in (module.stride, module.padding, module.dilation))
+    stride, dilation, pad = module.stride, module.dilation, padding_of(module)
+    assert pad is not None
     bias = "" if module.bias is None else "+bias"
     return (
         f"fwd_{typed_image}_k{module.out_channels}r{r}s{s}_st{stride[0]}x{stride[1]}"

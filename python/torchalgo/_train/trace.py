@@ -17,49 +17,24 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.fx.passes.split_module import split_module
-from torch.nn import functional
 
 from torchalgo import _C
+from torchalgo._train.channel_views import simplify_channel_views
+from torchalgo._train.known_ops import (
+    PRODUCTS,
+    NormPart,
+    has_hooks,
+    is_norm_with_activation,
+    known_op,
+    parts_of_concat,
+)
 
-_ADDITIONS: frozenset[Any] = frozenset(
-    (operator.add, operator.iadd, torch.add, "add", "add_")
-)  # of functions and of methods
-_PRODUCTS: frozenset[Any] = frozenset((operator.mul, torch.mul, "mul"))  # they make new tensors
-_CONCATS: frozenset[Any] = frozenset((torch.cat, torch.concat))
-_MULTIPLICATIONS = _PRODUCTS | {operator.imul, "mul_"}
-_ACTIVATIONS: dict[Any, str] = {  # of modules, of functions and of methods: their names in problems
-    **dict.fromkeys((nn.ReLU, functional.relu, torch.relu, torch.relu_, "relu", "relu_"), "relu"),
-    **dict.fromkeys((nn.ReLU6, functional.relu6), "relu6"),
-    **dict.fromkeys((nn.Hardtanh, functional.hardtanh), "clamp"),
-    **dict.fromkeys((nn.LeakyReLU, functional.leaky_relu), "leaky_relu"),
-    **dict.fromkeys((nn.ELU, functional.elu), "elu"),
-    **dict.fromkeys((nn.SiLU, functional.silu), "silu"),
-    **dict.fromkeys((nn.Hardswish, functional.hardswish), "hardswish"),
-    **dict.fromkeys((nn.Hardsigmoid, functional.hardsigmoid), "hardsigmoid"),
-    **dict.fromkeys((nn.GELU, functional.gelu), "gelu"),
-    **dict.fromkeys((nn.Mish, functional.mish), "mish"),
-    **dict.fromkeys((nn.Sigmoid, torch.sigmoid, torch.sigmoid_, "sigmoid", "sigmoid_"), "sigmoid"),
-    **dict.fromkeys((nn.Tanh, torch.tanh, torch.tanh_, "tanh", "tanh_"), "tanh"),
-}
-_NUMBERS = {  # the numbers in the names of activations: arguments of torch, with their defaults
-    "clamp": {"min_val": -1.0, "max_val": 1.0},
-    "leaky_relu": {"negative_slope": 0.01},
-    "elu": {"alpha": 1.0},
-}
-_LARGEST_NUMBER = 1e6  # that a problem may have
 # The key in a node's meta: may its result be changed in place outside of the regions?
 MAY_CHANGE = "may_change"
-ACTIVATION_SETTINGS = frozenset(("approximate", *(n for of in _NUMBERS.values() for n in of)))
 _AUGMENTED = frozenset(  # operators such as y += x
     ("iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imod", "imul", "imatmul", "ior", "ipow",
      "irshift", "isub", "itruediv", "ixor")
 )  # fmt: skip
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Returns whether a user has attached a hook to the module itself."""
-    return any(getattr(module, name) for name in _HOOKS)
 
 
 class _Proxy(fx.Proxy):
@@ -86,6 +61,8 @@ for _name in _AUGMENTED:
 class _Tracer(fx.Tracer):
     """Enters modules of a user, unless they have hooks: a hook needs the module's own call."""
 
+    proxy_buffer_attributes = True  # so that a change of a buffer is an operation of the trace
+
     def __init__(self) -> None:
         super().__init__()
         self.entered: list[nn.Module] = []
@@ -93,7 +70,11 @@ class _Tracer(fx.Tracer):
         self._has_block = False
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        is_leaf = has_hooks(m) or super().is_leaf_module(m, module_qualified_name)
+        is_leaf = (
+            has_hooks(m)
+            or is_norm_with_activation(m)
+            or super().is_leaf_module(m, module_qualified_name)
+        )
         if not is_leaf:
             self.entered.append(m)
         return is_leaf
@@ -129,98 +110,6 @@ def _modes() -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
-class Op:
-    """A known operation of a region: how a problem is made of it."""
-
-    kind: str  # conv, batch_norm, add, mul, maxpool, avgpool, globalpool, concat or an activation
-    module: nn.Module | None
-    numbers: tuple[float, ...] = ()  # of an activation
-
-
-def known_op(node: fx.Node, modules: dict[str, nn.Module]) -> Op | None:
-    """Returns what a node computes, or None if it is not known. `node.meta` holds the shapes."""
-    if node.op == "call_module":
-        return _known_module(node, modules[str(node.target)])
-    if node.op not in ("call_function", "call_method"):
-        return None
-    if node.target in _ACTIVATIONS and len(node.args) == 1 and _images(node.args):
-        return _activation(_ACTIVATIONS[node.target], node.kwargs)
-    is_plain = len(node.args) == 2 and not node.kwargs
-    for kind, targets in (("add", _ADDITIONS), ("mul", _MULTIPLICATIONS)):
-        if node.target in targets and is_plain and _images(node.args):
-            return Op(kind, None) if _are_alike(*node.args) else None
-    parts = _parts_of_concat(node)
-    if len(parts) > 1:
-        dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-        if dim == 1 and _images(parts):
-            return Op("concat", None)
-    return None
-
-
-def _parts_of_concat(node: fx.Node) -> list[Any]:
-    """Returns the tensors that a concatenation joins; nothing for any other node."""
-    is_concat = node.target in _CONCATS and set(node.kwargs) <= {"dim"} and bool(node.args)
-    parts = node.args[0] if is_concat else None
-    return list(parts) if isinstance(parts, list | tuple) else []
-
-
-def _known_module(node: fx.Node, module: nn.Module) -> Op | None:
-    if has_hooks(module) or len(node.args) != 1 or node.kwargs or not _images(node.args):
-        return None
-    if type(module) is nn.Conv2d and module.padding_mode == "zeros":
-        is_even = not isinstance(module.padding, str)
-        return Op("conv", module) if is_even else None
-    if type(module) is nn.BatchNorm2d and module.affine and module.training:
-        return Op("batch_norm", module)
-    if type(module) in _ACTIVATIONS:
-        arguments = {name: vars(module)[name] for name in ACTIVATION_SETTINGS & set(vars(module))}
-        is_usual = type(module) is nn.ReLU6 and (module.min_val, module.max_val) == (0, 6)
-        kind = "clamp" if type(module) is nn.ReLU6 else _ACTIVATIONS[type(module)]
-        return _activation("relu6" if is_usual else kind, arguments)
-    if type(module) is nn.MaxPool2d and not module.return_indices:
-        return Op("maxpool", module)
-    if type(module) is nn.AvgPool2d and module.divisor_override is None:
-        return Op("avgpool", module)
-    if type(module) is nn.AdaptiveAvgPool2d and module.output_size in (1, (1, 1)):
-        return Op("globalpool", module)
-    return None
-
-
-def _activation(kind: str, arguments: Mapping[str, Any]) -> Op | None:
-    """Returns the activation with torch's arguments, or None if no problem is equal to it."""
-    names = _NUMBERS.get(kind, {})
-    numbers = tuple(arguments.get(name, default) for name, default in names.items())
-    is_known = ACTIVATION_SETTINGS | {"inplace"} >= set(arguments) and all(
-        isinstance(number, int | float) and abs(number) <= _LARGEST_NUMBER for number in numbers
-    )
-    if not is_known or (kind == "clamp" and not numbers[0] <= 0 <= numbers[1]):
-        return None
-    is_approximate = arguments.get("approximate", "none") == "tanh"  # of gelu
-    return Op(f"{kind}_tanh" if is_approximate else kind, None, numbers)
-
-
-def _are_alike(first: Any, second: Any) -> bool:
-    """Returns whether both images have one shape, or one of them is [n, c, 1, 1] for the other."""
-    shapes = (_shape(first), _shape(second))
-    if shapes[0] == shapes[1]:
-        return True
-    return any(a is not None and b == (*a[:2], 1, 1) for a, b in (shapes, shapes[::-1]))
-
-
-def _shape(value: Any) -> tuple[int, ...] | None:
-    meta = value.meta.get("tensor_meta") if isinstance(value, fx.Node) else None
-    if meta is None or not hasattr(meta, "dtype") or meta.dtype is not torch.float32:
-        return None
-    return tuple(meta.shape)
-
-
-def _images(values: Sequence[Any]) -> bool:
-    """Returns whether all are images [n, c, h, w] of float32."""
-    shapes = [_shape(value) for value in values]
-    return all(shape is not None and len(shape) == 4 and min(shape) > 0 for shape in shapes)
-
-
-@dataclass(frozen=True)
 class Traced:
     """A model in parts. `whole` calls the parts, whose modules are those of the model."""
 
@@ -239,6 +128,7 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
     try:
         whole = fx.GraphModule(model, tracer.trace(model))
         _leave_out_other_inputs(whole, len(inputs))
+        tracer.entered += _open_norms(whole)
         tracer.entered += _leave_out_identities(whole)
         _propagate(whole, inputs)
     except Exception as problem:
@@ -248,7 +138,8 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
             f" with the example inputs ({type(cause).__name__}: {str(cause)[:300]}). Mark the part"
             " that decides by values with torch.fx.wrap, or train the model as it is"
         ) from problem
-    modules = dict(whole.named_modules())
+    modules = dict(whole.named_modules(remove_duplicate=False))
+    simplify_channel_views(whole.graph, modules)
     _leave_out_copies(whole.graph, modules)
     _name_results_of_in_place_ops(whole.graph, modules)
     return _split(whole, [model, *tracer.entered])
@@ -263,9 +154,36 @@ def _leave_out_other_inputs(whole: fx.GraphModule, count: int) -> None:
     whole.recompile()
 
 
+def _open_norms(whole: fx.GraphModule) -> list[nn.Module]:
+    """Makes operations of their own of the parts of batch norms with an activation.
+
+    Returns these batch norms.
+    """
+    modules = dict(whole.named_modules(remove_duplicate=False))
+    found: list[nn.Module] = []
+    for node in list(whole.graph.nodes):
+        layer = modules[str(node.target)] if node.op == "call_module" else None
+        if layer is None or not is_norm_with_activation(layer) or has_hooks(layer):
+            continue
+        if not layer.training:  # it runs as it is
+            continue
+        names = [f"torchalgo_norm_{len(found)}", f"{node.target}.drop", f"{node.target}.act"]
+        whole.add_module(names[0], NormPart(layer))
+        last = node.args[0]
+        with whole.graph.inserting_before(node):
+            for name in names:
+                last = whole.graph.call_module(name, (last,))
+                last.meta["layer"] = name if name != names[0] else node.target
+        node.replace_all_uses_with(last)
+        whole.graph.erase_node(node)
+        found.append(layer)
+    whole.recompile()
+    return found
+
+
 def _leave_out_identities(whole: fx.GraphModule) -> list[nn.Module]:
     """Removes calls of nn.Identity, which would cut regions. Returns these modules."""
-    modules = dict(whole.named_modules())
+    modules = dict(whole.named_modules(remove_duplicate=False))
     found: list[nn.Module] = []
     for node in list(whole.graph.nodes):
         module = modules[str(node.target)] if node.op == "call_module" else None
@@ -278,20 +196,24 @@ def _leave_out_identities(whole: fx.GraphModule) -> list[nn.Module]:
 
 
 def _leave_out_copies(graph: fx.Graph, modules: dict[str, nn.Module]) -> None:
-    """Removes concatenations of one tensor, which would cut regions.
+    """Removes concatenations of one tensor, and contiguous(), which would cut regions.
 
-    The copy must not be told from its source. So the source is the new result of a known op, the
-    copy is no result of the model, and no op changes a tensor, unless such a change stays unseen.
+    The copy must not be told from its source. So the source is the new result of a known op, or a
+    slice of it, the copy is no result of the model, and no op changes a tensor, unless such a
+    change stays unseen.
     """
     called = [n for n in graph.nodes if n.op in ("call_module", "call_function", "call_method")]
-    if any(_may_write(n, modules) and not _is_planned(n, modules) for n in called):
+    if _is_changed_unplanned(called, modules):
         return
     for node in called:
-        parts = _parts_of_concat(node)
+        is_contiguous = node.target == "contiguous" and not node.kwargs
+        parts = node.args if is_contiguous else parts_of_concat(node)
         if len(parts) != 1:
             continue
-        (source,) = parts
-        is_new = known_op(source, modules) is not None and not _writes_in_place(source, modules)
+        source = of = parts[0]
+        if known_op(source, modules) is not None and not _makes_tensor(source, modules):
+            of = source.args[0]
+        is_new = _makes_tensor(of, modules) and not _writes_in_place(of, modules)
         if is_new and not any(user.op == "output" for user in node.users):
             node.replace_all_uses_with(source)
             graph.erase_node(node)
@@ -340,6 +262,20 @@ def _name_results_of_in_place_ops(graph: fx.Graph, modules: dict[str, nn.Module]
                 reader.replace_input_with(changed, node)
 
 
+def _makes_tensor(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    """Returns whether a known op makes a tensor of its own, unlike a slice of another one.
+
+    An op that works in place does so if it is planned.
+    """
+    op = known_op(node, modules)
+    return op is not None and op.kind != "slice"
+
+
+def _is_changed_unplanned(called: Sequence[fx.Node], modules: dict[str, nn.Module]) -> bool:
+    """Returns whether an op outside of the regions may change a tensor that exists already."""
+    return any(_may_write(n, modules) and not _is_planned(n, modules) for n in called)
+
+
 def _is_planned(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     """Returns whether the op can be a part of a region."""
     if known_op(node, modules) is None:
@@ -349,12 +285,12 @@ def _is_planned(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
         return True
     changed = node.args[0]
     assert isinstance(changed, fx.Node)
-    is_new = changed.target in _PRODUCTS or (
-        known_op(changed, modules) is not None
+    is_new = changed.target in PRODUCTS or (
+        _makes_tensor(changed, modules)
         and (not _writes_in_place(changed, modules) or _is_planned(changed, modules))
     )
     readers = [user for user in changed.users if user < node]
-    return is_new and all(known_op(each, modules) is not None for each in readers)
+    return is_new and all(_makes_tensor(each, modules) for each in readers)
 
 
 def _may_write(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
@@ -409,20 +345,21 @@ class _Levels:
 
 
 def _split(whole: fx.GraphModule, entered: list[nn.Module]) -> Traced:
-    modules = dict(whole.named_modules())
+    modules = dict(whole.named_modules(remove_duplicate=False))
     nodes = [n for n in whole.graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
-    levels = _Levels(modules)
-    known: set[fx.Node] = set()
-    for node in reversed(nodes):  # an op without readers has no gradient
-        if _is_planned(node, modules) and any(
-            user in known or user.op == "output" or not _is_planned(user, modules)
-            for user in node.users
-        ):
-            known.add(node)
-    _note_changes(nodes, known, modules)
-    for node in nodes:
-        levels.add(node, node in known)
-    numbers = levels.numbers
+    slices = [n for n in nodes if (op := known_op(n, modules)) is not None and op.kind == "slice"]
+    left_out = set(slices) if _is_changed_unplanned(nodes, modules) else set()
+    while True:
+        known = _known(nodes, modules, left_out)
+        _note_changes(nodes, known, modules)
+        levels = _Levels(modules)
+        for node in nodes:
+            levels.add(node, node in known)
+        numbers = levels.numbers
+        alone = _slices_without_the_rest([n for n in slices if n in known], numbers, modules)
+        if not alone:
+            break
+        left_out |= alone
     _sort_and_rename(whole, nodes, numbers)
     split = split_module(whole, nn.Module(), lambda n: numbers[n], keep_original_order=True)
     regions = {f"submod_{numbers[n]}": split.get_submodule(f"submod_{numbers[n]}") for n in known}
@@ -433,6 +370,43 @@ def _split(whole: fx.GraphModule, entered: list[nn.Module]) -> Traced:
     planned = {int(name.removeprefix("submod_")) for name in convolutions}
     left = [_name_of(n) for n in nodes if numbers[n] not in planned]
     return Traced(split, convolutions, entered, left)
+
+
+def _known(
+    nodes: Sequence[fx.Node], modules: dict[str, nn.Module], left_out: set[fx.Node]
+) -> set[fx.Node]:
+    """Returns the ops of regions. An op without readers has no gradient, so it is none of them."""
+    planned = {n for n in nodes if n not in left_out and _is_planned(n, modules)}
+    known: set[fx.Node] = set()
+    for node in reversed(nodes):
+        if node in planned and any(
+            user in known or user.op == "output" or user not in planned for user in node.users
+        ):
+            known.add(node)
+    return known
+
+
+def _slices_without_the_rest(
+    slices: Sequence[fx.Node], numbers: Mapping[fx.Node, int], modules: dict[str, nn.Module]
+) -> set[fx.Node]:
+    """Returns the slices that no region can have.
+
+    The gradient of a tensor is the concatenation of those of its slices. So they must cover all
+    channels once, in one region. A slice that may be changed must be a view, as in the model.
+    """
+    groups: dict[fx.Node, list[fx.Node]] = {}
+    for node in slices:
+        groups.setdefault(node.all_input_nodes[0], []).append(node)
+    found: set[fx.Node] = set()
+    for source, group in groups.items():
+        end = 0
+        for begin, k in sorted(known_op(node, modules).numbers for node in group):  # type: ignore[union-attr]
+            end = end + k if begin == end else -1
+        is_whole = end == source.meta["tensor_meta"].shape[1]
+        is_in_one = len({numbers[node] for node in group}) == 1
+        if not is_whole or not is_in_one or any(node.meta[MAY_CHANGE] for node in group):
+            found.update(group)
+    return found
 
 
 def _note_changes(
@@ -468,7 +442,7 @@ def _sort_and_rename(
     for node in sorted(nodes, key=lambda n: numbers[n]):
         end.prepend(node)
         if node.op == "call_module":
-            node.meta["layer"] = node.target
+            node.meta.setdefault("layer", node.target)
             name = names.setdefault(str(node.target), f"torchalgo_layer_{len(names)}")
             whole.add_module(name, whole.get_submodule(str(node.target)))
             node.target = name

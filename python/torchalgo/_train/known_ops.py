@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The operations whose forward pass and gradients can be planned, as torch.fx shows them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+_ADDITIONS: frozenset[Any] = frozenset(
+    (operator.add, operator.iadd, torch.add, "add", "add_")
+)  # of functions and of methods
+PRODUCTS: frozenset[Any] = frozenset((operator.mul, torch.mul, "mul"))  # they make new tensors
+_MEANS: frozenset[Any] = frozenset((torch.mean, "mean"))
+_IMAGE_DIMS = ([2, 3], [-2, -1], [-2, 3], [-1, 2])  # rows and columns, sorted
+_CONCATS: frozenset[Any] = frozenset((torch.cat, torch.concat))
+_MULTIPLICATIONS = PRODUCTS | {operator.imul, "mul_"}
+_ACTIVATIONS: dict[Any, str] = {  # of modules, of functions and of methods: their names in problems
+    **dict.fromkeys((nn.ReLU, functional.relu, torch.relu, torch.relu_, "relu", "relu_"), "relu"),
+    **dict.fromkeys((nn.ReLU6, functional.relu6), "relu6"),
+    **dict.fromkeys((nn.Hardtanh, functional.hardtanh), "clamp"),
+    **dict.fromkeys((nn.LeakyReLU, functional.leaky_relu), "leaky_relu"),
+    **dict.fromkeys((nn.ELU, functional.elu), "elu"),
+    **dict.fromkeys((nn.SiLU, functional.silu), "silu"),
+    **dict.fromkeys((nn.Hardswish, functional.hardswish), "hardswish"),
+    **dict.fromkeys((nn.Hardsigmoid, functional.hardsigmoid), "hardsigmoid"),
+    **dict.fromkeys((nn.GELU, functional.gelu), "gelu"),
+    **dict.fromkeys((nn.Mish, functional.mish), "mish"),
+    **dict.fromkeys((nn.Sigmoid, torch.sigmoid, torch.sigmoid_, "sigmoid", "sigmoid_"), "sigmoid"),
+    **dict.fromkeys((nn.Tanh, torch.tanh, torch.tanh_, "tanh", "tanh_"), "tanh"),
+}
+_NUMBERS = {  # the numbers in the names of activations: arguments of torch, with their defaults
+    "clamp": {"min_val": -1.0, "max_val": 1.0},
+    "leaky_relu": {"negative_slope": 0.01},
+    "elu": {"alpha": 1.0},
+}
+_LARGEST_NUMBER = 1e6  # that a problem may have
+ACTIVATION_SETTINGS = frozenset(("approximate", *(n for of in _NUMBERS.values() for n in of)))
+_POOLS: dict[Any, tuple[type[nn.Module], tuple[str, ...]]] = {  # their arguments behind the image
+    functional.max_pool2d: (
+        nn.MaxPool2d,
+        ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices"),
+    ),
+    functional.avg_pool2d: (
+        nn.AvgPool2d,
+        ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
+    ),
+    functional.adaptive_avg_pool2d: (nn.AdaptiveAvgPool2d, ("output_size",)),
+}
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Returns whether a user has attached a hook to the module itself."""
+    return any(getattr(module, name) for name in _HOOKS)
+
+
+@dataclass(frozen=True)
+class Op:
+    """A known operation of a region: how a problem is made of it."""
+
+    # conv, batch_norm, add, mul, maxpool, avgpool, globalpool, concat, slice, shuffle, or the name
+    # of an activation
+    kind: str
+    module: nn.Module | None  # that has its numbers; with weights, a layer of the model
+    # Of an activation, the first channel and the number of channels of a slice, or groups.
+    numbers: tuple[float, ...] = ()
+
+
+class NormPart(nn.Module):
+    """The batch norm of timm's BatchNormAct2d, whose activation is an operation of its own."""
+
+    def __init__(self, layer: nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns x normalized as torch.nn.BatchNorm2d does it."""
+        return nn.BatchNorm2d.forward(self.layer, x)
+
+
+def is_norm_with_activation(module: nn.Module) -> bool:
+    """Returns whether this is timm's batch norm, followed by its `drop` and its `act`.
+
+    Known by its name, since torchalgo does not need timm. A class that a user has derived from it
+    may compute anything.
+    """
+    kind = type(module)
+    return (kind.__module__, kind.__name__) == ("timm.layers.norm_act", "BatchNormAct2d")
+
+
+def known_op(node: fx.Node, modules: dict[str, nn.Module]) -> Op | None:
+    """Returns what a node computes, or None if it is not known. `node.meta` holds the shapes."""
+    if node.op == "call_module":
+        return _known_module(node, modules[str(node.target)])
+    if node.op not in ("call_function", "call_method"):
+        return None
+    if not _images(node.args[:1]) and node.target not in _CONCATS:
+        return None
+    if node.target in _ACTIVATIONS and len(node.args) == 1:
+        return _activation(_ACTIVATIONS[node.target], node.kwargs)
+    if node.target in _POOLS:
+        return _called_pool(node)
+    if node.target in _MEANS:
+        return _mean_of_images(node)
+    if node.target is operator.getitem:
+        return _slice(node)
+    if node.target is channel_shuffle:
+        return Op("shuffle", None, (float(node.args[1]),))  # type: ignore[arg-type]
+    is_plain = len(node.args) == 2 and not node.kwargs
+    for kind, targets in (("add", _ADDITIONS), ("mul", _MULTIPLICATIONS)):
+        if node.target in targets and is_plain and _images(node.args):
+            return Op(kind, None) if _are_alike(*node.args) else None
+    parts = parts_of_concat(node)
+    if len(parts) > 1:
+        dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+        if dim == 1 and _images(parts):
+            return Op("concat", None)
+    return None
+
+
+def parts_of_concat(node: fx.Node) -> list[Any]:
+    """Returns the tensors that a concatenation joins; nothing for any other node."""
+    is_concat = node.target in _CONCATS and set(node.kwargs) <= {"dim"} and bool(node.args)
+    parts = node.args[0] if is_concat else None
+    return list(parts) if isinstance(parts, list | tuple) else []
+
+
+def _known_module(node: fx.Node, module: nn.Module) -> Op | None:
+    if has_hooks(module) or len(node.args) != 1 or node.kwargs or not _images(node.args):
+        return None
+    if type(module) is nn.Conv2d and module.padding_mode == "zeros":
+        return Op("conv", module) if padding_of(module) is not None else None
+    norm = module.layer if type(module) is NormPart else module
+    if type(norm) is nn.BatchNorm2d or norm is not module:
+        return Op("batch_norm", norm) if norm.affine and norm.training else None
+    if type(module) in _ACTIVATIONS:
+        arguments = {name: vars(module)[name] for name in ACTIVATION_SETTINGS & set(vars(module))}
+        is_usual = type(module) is nn.ReLU6 and (module.min_val, module.max_val) == (0, 6)
+        kind = "clamp" if type(module) is nn.ReLU6 else _ACTIVATIONS[type(module)]
+        return _activation("relu6" if is_usual else kind, arguments)
+    return _pool(module)
+
+
+def padding_of(module: nn.Conv2d) -> tuple[int, int] | None:
+    """Returns the zeros on each side of the rows and columns; None if the sides differ."""
+    if module.padding == "valid":
+        return 0, 0
+    if module.padding == "same":  # PyTorch allows it for a stride of 1 only
+        both = [d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)]
+        return None if any(total % 2 for total in both) else (both[0] // 2, both[1] // 2)
+    assert not isinstance(module.padding, str)
+    return module.padding[0], module.padding[1]
+
+
+def _pool(module: nn.Module) -> Op | None:
+    if type(module) is nn.MaxPool2d and not module.return_indices:
+        return Op("maxpool", module)
+    if type(module) is nn.AvgPool2d and module.divisor_override is None:
+        return Op("avgpool", module)
+    if type(module) is nn.AdaptiveAvgPool2d and module.output_size in (1, (1, 1), [1, 1]):
+        return Op("globalpool", module)
+    return None
+
+
+def _called_pool(node: fx.Node) -> Op | None:
+    kind, names = _POOLS[node.target]
+    if len(node.all_input_nodes) != 1:  # a size that depends on another tensor
+        return None
+    return _pool(kind(**dict(zip(names, node.args[1:], strict=False)), **node.kwargs))
+
+
+def _mean_of_images(node: fx.Node) -> Op | None:
+    """Returns the mean of each channel of each image, if the node computes that."""
+    given = {**dict(zip(("dim", "keepdim"), node.args[1:], strict=False)), **node.kwargs}
+    dims = given.pop("dim", None)
+    is_of_images = isinstance(dims, list | tuple) and sorted(dims) in _IMAGE_DIMS
+    return Op("globalpool", None) if is_of_images and given == {"keepdim": True} else None
+
+
+def _slice(node: fx.Node) -> Op | None:
+    """Returns the slice of channels, if the node takes some channels and all rows and columns."""
+    index = node.args[1]
+    if not isinstance(index, tuple) or not 2 <= len(index) <= 4:
+        return None
+    channels, others = index[1], (index[0], *index[2:])
+    if not isinstance(channels, slice) or any(each != slice(None) for each in others):
+        return None
+    ends_are_numbers = all(isinstance(n, int | None) for n in (channels.start, channels.stop))
+    sizes = _shape(node.args[0])
+    if not ends_are_numbers or channels.step not in (None, 1) or sizes is None:
+        return None
+    begin, end, _ = channels.indices(sizes[1])
+    return Op("slice", None, (begin, end - begin)) if begin < end else None
+
+
+def channel_shuffle(x: Tensor, groups: int) -> Tensor:
+    """Returns x with channel j * (c / groups) + i at place i * groups + j."""
+    n, c, h, w = x.shape
+    return x.view(n, groups, c // groups, h, w).transpose(1, 2).reshape(n, c, h, w)
+
+
+def _activation(kind: str, arguments: Mapping[str, Any]) -> Op | None:
+    """Returns the activation with torch's arguments, or None if no problem is equal to it."""
+    names = _NUMBERS.get(kind, {})
+    numbers = tuple(arguments.get(name, default) for name, default in names.items())
+    is_known = ACTIVATION_SETTINGS | {"inplace"} >= set(arguments) and all(
+        isinstance(number, int | float) and abs(number) <= _LARGEST_NUMBER for number in numbers
+    )
+    if not is_known or (kind == "clamp" and not numbers[0] <= 0 <= numbers[1]):
+        return None
+    is_approximate = arguments.get("approximate", "none") == "tanh"  # of gelu
+    return Op(f"{kind}_tanh" if is_approximate else kind, None, numbers)
+
+
+def _are_alike(first: Any, second: Any) -> bool:
+    """Returns whether both images have one shape, or one of them is [n, c, 1, 1] for the other."""
+    shapes = (_shape(first), _shape(second))
+    if shapes[0] == shapes[1]:
+        return True
+    return any(a is not None and b == (*a[:2], 1, 1) for a, b in (shapes, shapes[::-1]))
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    meta = value.meta.get("tensor_meta") if isinstance(value, fx.Node) else None
+    if meta is None or not hasattr(meta, "dtype") or meta.dtype is not torch.float32:
+        return None
+    return tuple(meta.shape)
+
+
+def _images(values: Sequence[Any]) -> bool:
+    """Returns whether all are images [n, c, h, w] of float32."""
+    shapes = [_shape(value) for value in values]
+    return all(shape is not None and len(shape) == 4 and min(shape) > 0 for shape in shapes)
