@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torchvision.ops import StochasticDepth
 
 import torchalgo
 from support.training_models import Trio, images, options, trio
@@ -456,3 +457,88 @@ def test_networks_of_timm_are_one_region(name: str) -> None:
     timm = pytest.importorskip("timm")
     found = trace(timm.create_model(name).train(), [torch.rand(2, 3, 64, 64)])
     assert len(found.regions) == 1
+
+
+# ---- stochastic depth ----------------------------------------------------------------------------
+
+
+class DropPath(nn.Module):
+    """As timm's class of this name."""
+
+    __module__ = "timm.layers.drop"
+
+    def __init__(self, drop_prob: float, *, scale_by_keep: bool = True) -> None:
+        super().__init__()
+        self.drop_prob, self.scale_by_keep = drop_prob, scale_by_keep
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.drop_prob == 0.0 or not self.training:
+            return x
+        keep = 1 - self.drop_prob
+        noise = x.new_empty((x.shape[0],) + (1,) * (x.ndim - 1)).bernoulli_(keep)
+        if keep > 0.0 and self.scale_by_keep:
+            noise.div_(keep)
+        return x * noise
+
+
+class Blocks(nn.Module):
+    """Residual blocks with stochastic depth, and a dropout behind them."""
+
+    def __init__(self, *depths: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in depths)
+        self.depths = nn.ModuleList(depths)
+        self.dropout, self.last = nn.Dropout(0.3), nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer, depth in zip(self.layers, self.depths, strict=True):
+            y = depth(layer(x))
+            y += x
+            x = y
+        return self.last(self.dropout(x))
+
+
+@pytest.mark.parametrize(
+    "depths",
+    [
+        [StochasticDepth(0.5, "row"), StochasticDepth(0.4, "batch"), StochasticDepth(0.0, "row")],
+        [DropPath(0.5), DropPath(0.0), DropPath(0.4, scale_by_keep=False)],
+        [StochasticDepth(1.0, "row"), DropPath(1.0)],
+    ],
+)
+def test_stochastic_depth_draws_the_numbers_of_eager_and_cuts_no_region(
+    tmp_path: Path, depths: list[nn.Module]
+) -> None:
+    x = images(6, 8, 8, 8)
+    both = trio(Blocks(*depths), x, tmp_path)
+    for seed in range(4):
+        torch.manual_seed(seed)
+        found = both.planned(x)
+        torch.manual_seed(seed)
+        eager = both.eager(x)
+        assert torch.allclose(found, eager, atol=1e-4)
+        found.square().sum().backward()
+        eager.square().sum().backward()
+    gradients = zip(both.planned.parameters(), both.eager.parameters(), strict=True)
+    assert all(torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-3) for a, b in gradients)  # type: ignore[arg-type]
+    assert len(both.planned.plan.regions) == 2 and both.planned.other_runs == 0
+    assert both.planned.plan.left_alone.count("dropout") == 1
+    names = [node.name for node in both.planned.plan.regions[0].nodes]
+    assert not any(name.endswith(".bwd_second") for name in names)  # the noise has no gradient
+
+
+def test_stochastic_depth_with_other_sizes_and_in_eval_mode(tmp_path: Path) -> None:
+    both = trio(Blocks(StochasticDepth(0.5, "row"), DropPath(0.5)), images(), tmp_path)
+    for x in (images(2, 8, 9, 9), images(5, 8, 16, 16)):
+        torch.manual_seed(0)
+        found = both.planned(x)
+        torch.manual_seed(0)
+        assert torch.allclose(found, both.eager(x), atol=1e-4)
+    before = both.planned.planned_runs
+    for model, _ in both.each():
+        model.get_submodule("depths").eval()
+    torch.manual_seed(0)
+    found = both.planned(images())
+    torch.manual_seed(0)
+    assert torch.allclose(found, both.eager(images()), atol=1e-4)
+    assert both.planned.planned_runs == before

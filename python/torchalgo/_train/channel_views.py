@@ -65,17 +65,17 @@ def _shape(node: Any) -> tuple[int, ...]:
 def _slice_of_split(node: fx.Node, fixed: set[fx.Node]) -> None:
     """Lets an item of a split along the channels be a slice."""
     split, index = node.args
-    if not isinstance(split, fx.Node) or split.target not in _SPLITS or len(split.args) < 1:
+    if not isinstance(split, fx.Node) or split.target not in _SPLITS or not split.args:
         return
     source, *rest = split.args
     dim = rest[1] if len(rest) > 1 else split.kwargs.get("dim", 0)
     parts = split.meta.get("tensor_meta")
-    is_known = isinstance(index, int) and isinstance(parts, tuple | list)
-    if source not in fixed or dim != 1 or not is_known:
+    if not isinstance(index, int) or not isinstance(parts, tuple | list):
         return
-    ends = list(itertools.accumulate(part.shape[1] for part in parts))
-    end = ends[index]  # type: ignore[index]
-    begin = end - parts[index].shape[1]  # type: ignore[index]
+    if source not in fixed or dim != 1:
+        return
+    end = list(itertools.accumulate(part.shape[1] for part in parts))[index]
+    begin = end - parts[index].shape[1]
     node.args = (source, (slice(None), slice(begin, end)))
 
 
@@ -88,7 +88,11 @@ def _shuffle_of_views(node: fx.Node, fixed: set[fx.Node]) -> None:
     if not isinstance(transposed, fx.Node) or transposed.target not in _TRANSPOSITIONS:
         return
     split, *dims = transposed.args
-    if sorted(dims) != [1, 2] or not isinstance(split, fx.Node) or split.target not in _VIEWS:
+    if (
+        tuple(dims) not in ((1, 2), (2, 1))
+        or not isinstance(split, fx.Node)
+        or split.target not in _VIEWS
+    ):
         return
     source = split.args[0]
     sizes, parts = _shape(source), _shape(split)

@@ -23,11 +23,13 @@ from torchalgo._train.channel_views import simplify_channel_views
 from torchalgo._train.known_ops import (
     PRODUCTS,
     NormPart,
+    channel_shuffle,
     has_hooks,
     is_norm_with_activation,
     known_op,
     parts_of_concat,
 )
+from torchalgo._train.stochastic_depth import draw_noise, is_drop_path, open_stochastic_depth
 
 # The key in a node's meta: may its result be changed in place outside of the regions?
 MAY_CHANGE = "may_change"
@@ -70,11 +72,8 @@ class _Tracer(fx.Tracer):
         self._has_block = False
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        is_leaf = (
-            has_hooks(m)
-            or is_norm_with_activation(m)
-            or super().is_leaf_module(m, module_qualified_name)
-        )
+        is_opened = is_norm_with_activation(m) or is_drop_path(m)  # later, see trace()
+        is_leaf = is_opened or has_hooks(m) or super().is_leaf_module(m, module_qualified_name)
         if not is_leaf:
             self.entered.append(m)
         return is_leaf
@@ -138,6 +137,7 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
             f" with the example inputs ({type(cause).__name__}: {str(cause)[:300]}). Mark the part"
             " that decides by values with torch.fx.wrap, or train the model as it is"
         ) from problem
+    tracer.entered += open_stochastic_depth(whole)
     modules = dict(whole.named_modules(remove_duplicate=False))
     simplify_channel_views(whole.graph, modules)
     _leave_out_copies(whole.graph, modules)
@@ -213,7 +213,7 @@ def _leave_out_copies(graph: fx.Graph, modules: dict[str, nn.Module]) -> None:
         source = of = parts[0]
         if known_op(source, modules) is not None and not _makes_tensor(source, modules):
             of = source.args[0]
-        is_new = _makes_tensor(of, modules) and not _writes_in_place(of, modules)
+        is_new = _makes_tensor(of, modules) and _is_planned(of, modules)
         if is_new and not any(user.op == "output" for user in node.users):
             node.replace_all_uses_with(source)
             graph.erase_node(node)
@@ -305,7 +305,9 @@ def _may_write(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     name, is_other = _called_name(node), False
     if node.op != "call_method":
         owner = str(getattr(node.target, "__module__", None))
-        is_other = owner.partition(".")[0] not in ("torch", "_operator", "math", "builtins", "None")
+        is_own = node.target in (channel_shuffle, draw_noise)
+        known = ("torch", "_operator", "math", "builtins", "None")
+        is_other = not is_own and owner.partition(".")[0] not in known
     is_augmented = node.op == "call_function" and name in _AUGMENTED
     return (
         is_other
@@ -317,7 +319,10 @@ def _may_write(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
 
 
 class _Levels:
-    """Gives each node the number of its part: parts run in the order of their numbers."""
+    """Gives each node the number of its part: parts run in the order of their numbers.
+
+    A level has a part of unknown ops, and then one of known ops.
+    """
 
     def __init__(self, modules: dict[str, nn.Module]) -> None:
         self._modules = modules
@@ -327,7 +332,7 @@ class _Levels:
 
     def add(self, node: fx.Node, is_known: bool) -> None:
         before = [self._of[source] for source in node.all_input_nodes if source in self._of]
-        level = max((at + (kind != is_known) for at, kind in before), default=0)
+        level = max((at + (was_known and not is_known) for at, was_known in before), default=0)
         level = max(level, self._least[is_known])
         if is_known:
             self._most_known = max(self._most_known, level)
@@ -399,9 +404,9 @@ def _slices_without_the_rest(
         groups.setdefault(node.all_input_nodes[0], []).append(node)
     found: set[fx.Node] = set()
     for source, group in groups.items():
-        end = 0
+        end = 0.0
         for begin, k in sorted(known_op(node, modules).numbers for node in group):  # type: ignore[union-attr]
-            end = end + k if begin == end else -1
+            end = end + k if begin == end else -1.0
         is_whole = end == source.meta["tensor_meta"].shape[1]
         is_in_one = len({numbers[node] for node in group}) == 1
         if not is_whole or not is_in_one or any(node.meta[MAY_CHANGE] for node in group):

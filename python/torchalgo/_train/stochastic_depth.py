@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Makes stochastic depth a product with numbers per channel, which regions know.
+
+The random numbers do not depend on the images. So PyTorch draws them before the region runs, in the
+order in which the model draws them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from torchalgo._train.known_ops import has_hooks
+
+
+def draw_noise(like: Tensor, channels: int, survival: float, scales: bool, per_row: bool) -> Tensor:
+    """Returns [n, channels, 1, 1]: for each image 1, or 1 / survival, or 0 if its layer is skipped.
+
+    Args:
+        like: an input of the model with n images.
+        survival: the probability of not being skipped.
+        scales: 1 / survival instead of 1.
+        per_row: each image has a number of its own; otherwise all have the same.
+    """
+    noise = like.new_empty((len(like) if per_row else 1, 1, 1, 1)).bernoulli_(survival)
+    if scales and survival > 0.0:
+        noise.div_(survival)
+    return noise.expand(len(like), channels, 1, 1)
+
+
+def is_drop_path(module: nn.Module) -> bool:
+    """Returns whether this is timm's stochastic depth, known by its name as its norms are."""
+    kind = type(module)
+    return (kind.__module__, kind.__name__) == ("timm.layers.drop", "DropPath")
+
+
+@dataclass(frozen=True)
+class _Depth:
+    """A call of stochastic depth: draw_noise's arguments."""
+
+    survival: float
+    scales: bool
+    per_row: bool
+
+
+def open_stochastic_depth(whole: fx.GraphModule) -> list[nn.Module]:
+    """Makes products of calls of stochastic depth in train mode. Returns the modules of them."""
+    modules = dict(whole.named_modules(remove_duplicate=False))
+    found: list[nn.Module] = []
+    for node in list(whole.graph.nodes):
+        depth = _depth_of(node, modules)
+        shape = _images(node.args[0]) if depth is not None else None
+        like = None if shape is None else _input_with(whole.graph, shape[0])
+        if depth is None or shape is None or like is None:
+            continue
+        if node.op == "call_module":
+            found.append(modules[str(node.target)])
+        product = node.args[0]
+        if depth.survival < 1.0:
+            with whole.graph.inserting_before(node):
+                arguments = (like, shape[1], depth.survival, depth.scales, depth.per_row)
+                noise = whole.graph.call_function(draw_noise, arguments)
+                product = whole.graph.call_function(torch.mul, (node.args[0], noise))
+            for each, sizes in ((noise, (*shape[:2], 1, 1)), (product, shape)):
+                each.meta["tensor_meta"] = node.meta["tensor_meta"]._replace(shape=sizes)
+        node.replace_all_uses_with(product)
+        whole.graph.erase_node(node)
+    whole.recompile()
+    return found
+
+
+def _depth_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> _Depth | None:
+    if node.op == "call_module":
+        module: Any = modules[str(node.target)]
+        if not is_drop_path(module) or has_hooks(module) or not module.training:
+            return None
+        return _Depth(1.0 - module.drop_prob, module.scale_by_keep, per_row=True)
+    target: Any = node.target
+    of = (getattr(target, "__module__", ""), getattr(target, "__name__", ""))
+    if of != ("torchvision.ops.stochastic_depth", "stochastic_depth"):
+        return None
+    names = ("input", "p", "mode", "training")
+    given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | node.kwargs
+    if not node.args or not given.get("training", True):
+        return None
+    return _Depth(1.0 - given["p"], True, per_row=given["mode"] == "row")
+
+
+def _images(node: Any) -> tuple[int, ...] | None:
+    """Returns the sizes of images [n, c, h, w] in float32."""
+    meta = node.meta.get("tensor_meta") if isinstance(node, fx.Node) else None
+    shape = tuple(getattr(meta, "shape", ()))
+    return shape if len(shape) == 4 and meta.dtype is torch.float32 else None  # type: ignore[union-attr]
+
+
+def _input_with(graph: fx.Graph, n: int) -> fx.Node | None:
+    """Returns an input of n images."""
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    return next((x for x in inputs if (shape := _images(x)) is not None and shape[0] == n), None)
