@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A training step of optimize(training=True) beside those of PyTorch.
 
-    python benchmarks/bench_training.py resnet18 vgg11 --threads 2
+    python benchmarks/bench_training.py resnet18 timm/dpn68 --threads 2
     python benchmarks/bench_training.py resnet18 --split  # where the gain comes from
     python benchmarks/bench_training.py --table           # prints tables of the last records
     python benchmarks/bench_training.py unet --quick      # to see that it works: a minute
@@ -39,7 +39,7 @@ from torch.nn import functional
 import engines
 import harness
 import torchalgo
-from networks import random_network
+from board_networks import build
 from pages import table
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
@@ -98,11 +98,8 @@ class UNet(nn.Module):
 
 def network_of(name: str) -> nn.Module:
     """Returns a network in train mode. Dropout is off, so that all steps compute the same."""
-    if name == "unet":
-        torch.manual_seed(0)
-        network: nn.Module = UNet()
-    else:
-        network = random_network(name)
+    torch.manual_seed(0)
+    network = UNet() if name == "unet" else build(name)
     for module in network.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -125,6 +122,7 @@ def step_of(model: nn.Module, run: Callable[..., Any], x: Tensor, y: Tensor) -> 
 
 def gradients(model: nn.Module, run: Callable[..., Any], x: Tensor, y: Tensor) -> list[Tensor]:
     model.zero_grad(set_to_none=True)
+    torch.manual_seed(0)  # of stochastic depth
     functional.cross_entropy(run(x), y).backward()
     found = [p.grad for p in model.parameters()]
     model.zero_grad(set_to_none=True)

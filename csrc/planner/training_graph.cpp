@@ -431,6 +431,7 @@ class Backward {
   void differentiate(const Node& node, const ShuffleProblem& shuffle, int gradient) {
     ShuffleProblem back = shuffle;
     back.groups = shuffle.c / shuffle.groups;
+    if (back.groups == 1) return give(node.inputs[0], gradient);  // it moves no channel
     give_step(node, node.inputs[0], {gradient}, back);
   }
 

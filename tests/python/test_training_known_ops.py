@@ -272,10 +272,24 @@ class OtherShuffle(Views):
         return x.view(n, 4, c // 4, h, w).transpose(3, 4).reshape(n, c, h, w)
 
 
+class ShuffleOfGroupsOfOne(Views):
+    def views(self, x: Tensor) -> Tensor:
+        n, c, h, w = x.size()
+        return x.view(n, c, 1, h, w).transpose(1, 2).reshape(n, c, h, w)
+
+
+class UnreadView(Views):
+    """No result depends on one of the convolutions, so it has no gradient."""
+
+    def views(self, x: Tensor) -> Tensor:
+        self.inner(x[:, :4]).permute(0, 1, 3, 2)
+        return x
+
+
 @pytest.mark.parametrize(
     "model",
     [Thirds, RowsAsChannels, OnePart, OneRead, ChangedSlice, ChangedSum,
-     ChangedSource, ReturnedSlices, SlicedInput, OtherShuffle],
+     ChangedSource, ReturnedSlices, SlicedInput, OtherShuffle, ShuffleOfGroupsOfOne, UnreadView],
 )  # fmt: skip
 def test_views_of_channels_are_right_with_any_reader(tmp_path: Path, model: type[Views]) -> None:
     both = trio(model(), images(), tmp_path)

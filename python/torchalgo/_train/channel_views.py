@@ -100,7 +100,7 @@ def _shuffle_of_views(node: fx.Node, fixed: set[fx.Node]) -> None:
         return
     n, c, h, w = sizes
     groups = parts[1]
-    if parts != (n, groups, c // groups, h, w):
+    if parts != (n, groups, c // groups, h, w) or groups in (1, c):  # these move no channel
         return
     with node.graph.inserting_before(node):
         shuffled = node.graph.call_function(channel_shuffle, (source, groups))

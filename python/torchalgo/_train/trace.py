@@ -380,13 +380,18 @@ def _split(whole: fx.GraphModule, entered: list[nn.Module]) -> Traced:
 def _known(
     nodes: Sequence[fx.Node], modules: dict[str, nn.Module], left_out: set[fx.Node]
 ) -> set[fx.Node]:
-    """Returns the ops of regions. An op without readers has no gradient, so it is none of them."""
-    planned = {n for n in nodes if n not in left_out and _is_planned(n, modules)}
+    """Returns the ops of regions. An op on which no result depends has no gradient.
+
+    So it is none of them.
+    """
+    read: set[fx.Node] = set()
     known: set[fx.Node] = set()
     for node in reversed(nodes):
-        if node in planned and any(
-            user in known or user.op == "output" or user not in planned for user in node.users
-        ):
+        is_planned = node not in left_out and _is_planned(node, modules)
+        is_read = any(user in read or user.op == "output" for user in node.users)
+        if is_read or (not is_planned and _may_write(node, modules)):
+            read.add(node)
+        if is_read and is_planned:
             known.add(node)
     return known
 
