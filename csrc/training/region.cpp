@@ -127,6 +127,7 @@ TrainingRegion::TrainingRegion(const Graph& forward, const std::vector<int>& wan
     if (!is_filter) available(output, Layout::kNchw);
   }
   find_saved();
+  mark_dependent();
   list_gradients();
   // The gradients in flight, workspaces and packed weights take about half as much again.
   if (where_.is_cpu()) kept_.emplace(saved_bytes() + saved_bytes() / 2);
@@ -259,6 +260,20 @@ void TrainingRegion::find_saved() {
   }
 }
 
+// Marks the slots whose tensors depend on the gradients of the outputs.
+void TrainingRegion::mark_dependent() {
+  depends_on_loss_.assign(slots_.size(), false);
+  for (const int slot : output_gradients_) {
+    if (slot >= 0) depends_on_loss_[slot] = true;
+  }
+  for (std::size_t s = forward_steps_; s < steps_.size(); ++s) {
+    const Step& step = steps_[s];
+    depends_on_loss_[step.dst] = (step.residual >= 0 && depends_on_loss_[step.residual]) ||
+                                 std::any_of(step.src.begin(), step.src.end(),
+                                             [this](int src) { return depends_on_loss_[src]; });
+  }
+}
+
 std::vector<SavedTensor> TrainingRegion::saved() const {
   std::vector<SavedTensor> found;
   for (const int slot : saved_) {
@@ -302,6 +317,22 @@ void TrainingRegion::run_step(const Step& step, Tensors& tensors,
   void* const scratch = workspace.defined() ? workspace.data_ptr() : nullptr;
   const at::Tensor residual = step.residual >= 0 ? tensors[step.residual] : at::Tensor();
   tensors[step.dst] = step.kernel.run({packed, src, residual, dst, scratch});
+}
+
+// Returns false if all gradients that the step reads are missing: the loss does not depend on them.
+// If some are missing, they become zero.
+bool TrainingRegion::has_gradients(const Step& step, Tensors& tensors) const {
+  std::vector<int> slots = step.src;
+  if (step.residual >= 0) slots.push_back(step.residual);
+  std::erase_if(slots, [this](int slot) { return !depends_on_loss_[slot]; });
+  const auto is_missing = [&](int slot) { return !tensors[slot].defined(); };
+  if (!slots.empty() && std::all_of(slots.begin(), slots.end(), is_missing)) return false;
+  for (const int slot : slots) {
+    if (!is_missing(slot)) continue;
+    const auto& sizes = graph_.values[slots_[slot].value].sizes;
+    tensors[slot] = empty_tensor(sizes, DType::kF32, slots_[slot].layout, where_).zero_();
+  }
+  return true;
 }
 
 // Drops the tensors that no later step reads, except those in `kept`.
@@ -399,13 +430,14 @@ std::vector<at::Tensor> TrainingRegion::run_backward(Tensors tensors,
   const std::vector<bool> runs = steps_for(needs);
   for (std::size_t s = forward_steps_; s < steps_.size(); ++s) {
     if (!runs[s]) continue;
-    run_step(steps_[s], tensors, parameters);
+    if (has_gradients(steps_[s], tensors)) run_step(steps_[s], tensors, parameters);
     drop_read(s, tensors, {});
   }
   std::vector<at::Tensor> gradients(needs.size());
   for (const auto& [slot, place, part] : gradients_) {
     if (!needs[place]) continue;
     const at::Tensor& found = tensors[slot];
+    if (!found.defined()) continue;  // as in PyTorch, where no gradient is not zero
     const at::Tensor gradient = part < 0 ? found : found.select(0, part).reshape({-1}).contiguous();
     // A parameter may belong to several layers.
     gradients[place] = gradients[place].defined() ? gradients[place] + gradient : gradient;
@@ -433,6 +465,7 @@ struct RegionFunction : public torch::autograd::Function<RegionFunction> {
     std::vector<at::Tensor> saved(parameters.begin(), parameters.end());
     for (const int slot : region->saved_) saved.push_back(found[slot]);
     ctx->save_for_backward(std::move(saved));
+    ctx->set_materialize_grads(false);
     ctx->saved_data["region"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(region));
     return region->outputs_of(found);
   }
@@ -455,7 +488,7 @@ struct RegionFunction : public torch::autograd::Function<RegionFunction> {
     }
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const int slot = region.output_gradients_[i];
-      if (slot < 0) continue;
+      if (slot < 0 || !gradients[i].defined()) continue;
       // A value may be several outputs.
       at::Tensor& sum = tensors[slot];
       sum = sum.defined() ? sum + strided_nchw(gradients[i]) : strided_nchw(gradients[i]);

@@ -111,9 +111,11 @@ class TrainingRegion {
   [[nodiscard]] int owner_of(int node) const;
   [[nodiscard]] int plain_slot(int value) const;
   void find_saved();
+  void mark_dependent();
   void list_gradients();
 
   void run_step(const Step& step, Tensors& tensors, std::span<const at::Tensor> parameters) const;
+  bool has_gradients(const Step& step, Tensors& tensors) const;
   void drop_read(std::size_t step, Tensors& tensors, const std::set<int>& kept) const;
   [[nodiscard]] Tensors run_forward(const std::vector<at::Tensor>& inputs,
                                     std::span<const at::Tensor> parameters,
@@ -139,7 +141,8 @@ class TrainingRegion {
   std::vector<Step> steps_;
   std::vector<int> last_use_;  // per slot: the last step that reads it; outputs are never dropped
   std::optional<KeptMemory> kept_;
-  std::vector<int> saved_;  // slots that the forward steps keep for the others
+  std::vector<bool> depends_on_loss_;  // per slot
+  std::vector<int> saved_;             // slots that the forward steps keep for the others
 };
 
 }  // namespace torchalgo

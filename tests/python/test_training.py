@@ -65,6 +65,35 @@ def test_a_result_without_a_gradient_in_the_loss_is_right(tmp_path: Path) -> Non
     both.check_step(images(), loss=lambda y: weighted(y[1]))
 
 
+class Heads(nn.Module):
+    """Two heads on a trunk, whose gradients meet in a sum, a concatenation and a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.left, self.right = Residual(8), nn.Conv2d(8, 8, 1)
+        self.third = nn.Sequential(nn.Conv2d(4, 8, 1), nn.BatchNorm2d(8), nn.MaxPool2d(2))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        x = self.trunk(x)
+        a, b = x.chunk(2, 1)
+        scale = self.right(x).mean((2, 3), keepdim=True)
+        return self.left(x), x * scale, self.third(a), torch.cat([b, a], 1)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_layers_on_which_the_loss_does_not_depend_have_no_gradient(
+    tmp_path: Path, number: int
+) -> None:
+    both = trio(Heads(), images(), tmp_path)
+    both.check_step(images(), loss=lambda y: weighted(y[number]))
+    assert both.planned.planned_runs == 1
+    missing = [name for name, p in both.planned.named_parameters() if p.grad is None]
+    heads = ["left.", "right.", "third.", "none"]
+    assert {f"{name.partition('.')[0]}." for name in missing} == set(heads[:3]) - {heads[number]}
+    both.check_step(images(), loss=lambda y: weighted(y[number - 1]))
+
+
 class PooledInput(nn.Module):
     """One result of the region depends on no parameter."""
 
@@ -168,6 +197,29 @@ class ViewBefore(nn.Module):
         rows = y.flatten(2)
         y += x
         return rows.mean(2)
+
+
+class ReadBeforeChange(nn.Module):
+    """A tensor is read, in part by an operation that must wait for dropout, before it changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1)
+        self.dropout, self.unread = nn.Dropout(0.0), nn.BatchNorm2d(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.dropout(self.second(x))
+        x = self.first(x)
+        self.unread(x)
+        y = x + y
+        return y * x.relu_()
+
+
+def test_operations_that_wait_read_a_tensor_before_it_is_changed(tmp_path: Path) -> None:
+    both = trio(ReadBeforeChange(), images(), tmp_path)
+    both.check_step(images())
+    both.check_step(images(3, 8, 16, 16))  # as it was given
+    assert both.planned.planned_runs > 0 and both.planned.other_runs > 0
 
 
 class InPlaceOnInput(nn.Module):

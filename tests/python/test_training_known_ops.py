@@ -14,6 +14,7 @@ from torch.nn import functional
 from torchvision.ops import StochasticDepth
 
 import torchalgo
+from support.random_views import random_views_net
 from support.training_models import Trio, images, options, trio
 from torchalgo._train.trace import trace
 
@@ -86,6 +87,7 @@ class OtherMeans(nn.Module):
             x.mean((2, 3), keepdim=True, dtype=torch.float64),
             functional.avg_pool2d(x, 2, divisor_override=3),
             functional.adaptive_avg_pool2d(x, 2),
+            functional.max_pool2d(input=x, kernel_size=2),
             found + places,
         )
 
@@ -303,6 +305,15 @@ def test_a_slice_that_the_caller_changes_changes_its_source(tmp_path: Path) -> N
         _, part, whole = both.planned(images())
         part.zero_()
     assert torch.equal(whole[:, :4], torch.zeros(2, 4, 16, 16))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_views_and_changes_in_place_are_right(tmp_path: Path, seed: int) -> None:
+    x = images(2, 8, 8, 8)
+    both = trio(random_views_net(seed, x), x, tmp_path, budget_s=0.7)
+    both.check_step(x)
+    both.check_step(images(2, 8, 8, 8, seed=2))
+    both.check_step(images(2, 8, 7, 7))
 
 
 # ---- batch norms that are derived from PyTorch's -------------------------------------------------
@@ -537,6 +548,7 @@ def test_stochastic_depth_draws_the_numbers_of_eager_and_cuts_no_region(
     assert all(torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-3) for a, b in gradients)  # type: ignore[arg-type]
     assert len(both.planned.plan.regions) == 2 and both.planned.other_runs == 0
     assert both.planned.plan.left_alone.count("dropout") == 1
+    assert "2 x random numbers of stochastic depth, dropout" in str(both.planned.plan)
     names = [node.name for node in both.planned.plan.regions[0].nodes]
     assert not any(name.endswith(".bwd_second") for name in names)  # the noise has no gradient
 

@@ -17,7 +17,7 @@ _ADDITIONS: frozenset[Any] = frozenset(
 )  # of functions and of methods
 PRODUCTS: frozenset[Any] = frozenset((operator.mul, torch.mul, "mul"))  # they make new tensors
 _MEANS: frozenset[Any] = frozenset((torch.mean, "mean"))
-_IMAGE_DIMS = ([2, 3], [-2, -1], [-2, 3], [-1, 2])  # rows and columns, sorted
+_IMAGE_DIMS = ({2, 3}, {-2, -1}, {-2, 3}, {-1, 2})  # rows and columns
 _CONCATS: frozenset[Any] = frozenset((torch.cat, torch.concat))
 _MULTIPLICATIONS = PRODUCTS | {operator.imul, "mul_"}
 _ACTIVATIONS: dict[Any, str] = {  # of modules, of functions and of methods: their names in problems
@@ -179,7 +179,7 @@ def _mean_of_images(node: fx.Node) -> Op | None:
     """Returns the mean of each channel of each image, if the node computes that."""
     given = {**dict(zip(("dim", "keepdim"), node.args[1:], strict=False)), **node.kwargs}
     dims = given.pop("dim", None)
-    is_of_images = isinstance(dims, list | tuple) and sorted(dims) in _IMAGE_DIMS
+    is_of_images = isinstance(dims, list | tuple) and set(dims) in _IMAGE_DIMS
     return Op("globalpool", None) if is_of_images and given == {"keepdim": True} else None
 
 
@@ -202,7 +202,7 @@ def _slice(node: fx.Node) -> Op | None:
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     """Returns x with channel j * (c / groups) + i at place i * groups + j."""
     n, c, h, w = x.shape
-    return x.view(n, groups, c // groups, h, w).transpose(1, 2).reshape(n, c, h, w)
+    return x.reshape(n, groups, c // groups, h, w).transpose(1, 2).reshape(n, c, h, w)
 
 
 def _activation(kind: str, arguments: Mapping[str, Any]) -> Op | None:
@@ -234,6 +234,8 @@ def _shape(value: Any) -> tuple[int, ...] | None:
 
 
 def _images(values: Sequence[Any]) -> bool:
-    """Returns whether all are images [n, c, h, w] of float32."""
+    """Returns whether there are values, and all are images [n, c, h, w] of float32."""
     shapes = [_shape(value) for value in values]
-    return all(shape is not None and len(shape) == 4 and min(shape) > 0 for shape in shapes)
+    return bool(shapes) and all(
+        shape is not None and len(shape) == 4 and min(shape) > 0 for shape in shapes
+    )

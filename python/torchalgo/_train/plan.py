@@ -158,7 +158,9 @@ def _summary(plan: TrainingPlan) -> list[str]:
         texts = ", ".join(f"{layout} {format_bytes(n)}" for layout, n in sorted(sizes.items()))
         lines.append(f"kept for the gradients: {format_bytes(sizes.total())} ({texts})")
     if plan.left_alone:
-        lines.append(f"left to PyTorch: {', '.join(plan.left_alone)}")
+        counts = Counter(plan.left_alone).items()
+        names = [name if count == 1 else f"{count} x {name}" for name, count in counts]
+        lines.append(f"left to PyTorch: {', '.join(names)}")
     if plan.guard is not None:
         lines.append(_guard(plan.guard))
     return lines

@@ -65,6 +65,8 @@ def open_stochastic_depth(whole: fx.GraphModule) -> list[nn.Module]:
                 arguments = (like, shape[1], depth.survival, depth.scales, depth.per_row)
                 noise = whole.graph.call_function(draw_noise, arguments)
                 product = whole.graph.call_function(torch.mul, (node.args[0], noise))
+            noise.meta["layer"] = "random numbers of stochastic depth"
+            product.meta["layer"] = str(node.target) if node.op == "call_module" else node.name
             for each, sizes in ((noise, (*shape[:2], 1, 1)), (product, shape)):
                 each.meta["tensor_meta"] = node.meta["tensor_meta"]._replace(shape=sizes)
         node.replace_all_uses_with(product)
@@ -78,6 +80,8 @@ def _depth_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> _Depth | None:
         module: Any = modules[str(node.target)]
         if not is_drop_path(module) or has_hooks(module) or not module.training:
             return None
+        if len(node.args) != 1:
+            return None
         return _Depth(1.0 - module.drop_prob, module.scale_by_keep, per_row=True)
     target: Any = node.target
     of = (getattr(target, "__module__", ""), getattr(target, "__name__", ""))
@@ -85,7 +89,8 @@ def _depth_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> _Depth | None:
         return None
     names = ("input", "p", "mode", "training")
     given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | node.kwargs
-    if not node.args or not given.get("training", True):
+    is_known = isinstance(given.get("p"), float | int) and given.get("mode") in ("row", "batch")
+    if not node.args or not is_known or not given.get("training", True):
         return None
     return _Depth(1.0 - given["p"], True, per_row=given["mode"] == "row")
 

@@ -165,7 +165,7 @@ def _open_norms(whole: fx.GraphModule) -> list[nn.Module]:
         layer = modules[str(node.target)] if node.op == "call_module" else None
         if layer is None or not is_norm_with_activation(layer) or has_hooks(layer):
             continue
-        if not layer.training:  # it runs as it is
+        if not layer.training or len(node.args) != 1:  # it runs as it is
             continue
         names = [f"torchalgo_norm_{len(found)}", f"{node.target}.drop", f"{node.target}.act"]
         whole.add_module(names[0], NormPart(layer))
@@ -335,6 +335,9 @@ class _Levels:
         level = max((at + (was_known and not is_known) for at, was_known in before), default=0)
         level = max(level, self._least[is_known])
         if is_known:
+            if _writes_in_place(node, self._modules):  # what reads the tensor runs before
+                readers = [self._of[n] for n in node.all_input_nodes[0].users if n in self._of]
+                level = max([level, *(at for at, _ in readers)])
             self._most_known = max(self._most_known, level)
         else:
             if _may_write(node, self._modules):  # all that comes before it runs before it
