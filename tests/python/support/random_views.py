@@ -65,6 +65,7 @@ class ViewsNet(nn.Module):
             "split": [(f"{v}.split({c // 2}, 1)[0]", c // 2)],
             "all channels": [(f"{v}[:, :{c}]", c)],
             "contiguous": [(f"{v}.contiguous()", c)],
+            "wait": [(f"torch.nn.functional.dropout({v}, 0.0)", c)],  # runs in PyTorch
             "rows as columns": [(f"{v}.permute(0, 1, 3, 2)", c)],
             "pool": [(f"torch.nn.functional.max_pool2d({v}, 3, 1, 1)", c)],
             "scale": [(f"{v} * {v}.mean((2, 3), keepdim=True)", c)],
