@@ -123,3 +123,29 @@ def test_every_kind_of_op_has_its_gradients() -> None:
     assert problems["conv.bwd_filter"] == conv.replace("fwd", "bwd_filter")
     assert problems["gate.bwd"] == "mul_f32_n1c8h4w4_channelwise"
     assert problems["gate.bwd_second"] == "channelsums_f32_n1c8h4w4_perimage_product"
+
+
+def test_views_of_channels_have_views_as_their_gradients() -> None:
+    """Slices that cover a value, two that do not, and shuffles, behind convolutions."""
+    conv = "fwd_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1"
+    ops = [
+        ("conv", "0", conv, "1,8,4,4"),
+        ("back", "1", "slice_f32_n1c8h4w4_k5from3", "1,5,4,4"),
+        ("front", "1", "slice_f32_n1c8h4w4_k3from0", "1,3,4,4"),
+        ("join", "2,3", "concat_f32_n1c5x3h4w4", "1,8,4,4"),
+        ("shuffle", "4", "shuffle_f32_n1c8h4w4_g4", "1,8,4,4"),
+        ("same", "5", "shuffle_f32_n1c8h4w4_g8", "1,8,4,4"),
+        ("part", "6", "slice_f32_n1c8h4w4_k5from3", "1,5,4,4"),
+    ]
+    training = training_of(ops, ["input\t0\tnchw", "output\t7"])
+    assert backward_reads(training, len(ops)) == {
+        "v6.bwd_slice0": ["v7.grad"],
+        "shuffle.bwd": ["v6.bwd_slice0"],  # a shuffle of groups of one channel moves none
+        "join.bwd_slice0": ["shuffle.bwd"],
+        "join.bwd_slice1": ["shuffle.bwd"],
+        "v1.bwd_slices": ["join.bwd_slice1", "join.bwd_slice0"],
+        "conv.bwd_filter": ["v0", "v1.bwd_slices"],
+    }
+    problems = {node.name: node.problem for node in training.nodes}
+    assert problems["shuffle.bwd"] == "shuffle_f32_n1c8h4w4_g2"
+    assert problems["v1.bwd_slices"] == "concat_f32_n1c3x5h4w4"
