@@ -318,6 +318,56 @@ def test_random_views_and_changes_in_place_are_right(tmp_path: Path, seed: int) 
     both.check_step(images(2, 8, 7, 7))
 
 
+# ---- decisions by sizes --------------------------------------------------------------------------
+
+
+class DecidesBySizes(Views):
+    """Sizes in conditions, loops and views, as in code that pads or splits by the image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        n, c, h, w = x.size()
+        if h > 12 and x.ndim == 4 and len(x) == n:
+            x = torch.cat([self.inner(part) for part in x.chunk(c // 4, 1)], 1)
+        for _ in range(x.shape[-1] // 8):
+            x = x + self.last(x).relu()
+        return x.flatten(2).view(n, c, h, w) * torch.tensor([2.0])
+
+
+def test_code_may_decide_by_sizes(tmp_path: Path) -> None:
+    model = DecidesBySizes()
+    before = set(vars(model))
+    both = trio(model, images(), tmp_path)
+    assert set(vars(model)) == before  # no constant of the trace
+    both.check_step(images())
+    assert both.planned.planned_runs == 1 and len(both.planned.plan.layers) == 5
+    both.check_step(images(2, 8, 9, 9))  # another branch, and one run of the loop
+    copied = copy.deepcopy(both.planned)
+    assert torch.allclose(copied(images()), both.planned(images()), atol=1e-5)
+
+
+class DecidesByValues(Views):
+    def views(self, x: Tensor) -> Tensor:
+        return x * 2 if x.sum() > 0 else x
+
+
+def test_code_that_decides_by_values_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(torchalgo.Error, match=r"TA1601 .* torch.fx.wrap"):
+        torchalgo.optimize(DecidesByValues(), (images(),), **options(tmp_path))
+
+
+def test_planning_changes_neither_the_model_nor_random_numbers(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.Dropout(0.5), nn.ReLU())
+    x = images()
+    kept, before = x.clone(), copy.deepcopy(model.state_dict())
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    torchalgo.optimize(model, (x,), **options(tmp_path))
+    assert torch.equal(torch.rand(1), expected) and torch.equal(x, kept)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
 # ---- batch norms that are derived from PyTorch's -------------------------------------------------
 
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Spells views of channels in one way: splits, chunks, slices and shuffles.
-
-The trace has the sizes of the example, but the model may run with other ones. So only tensors are
-looked at whose number of channels follows from weights.
-"""
+"""Spells views of channels in one way: splits, chunks, slices and shuffles."""
 
 from __future__ import annotations
 
@@ -19,7 +15,6 @@ from torchalgo._train.known_ops import channel_shuffle, known_op
 _SPLITS: frozenset[Any] = frozenset((torch.split, torch.chunk, "split", "chunk"))
 _VIEWS: frozenset[Any] = frozenset((torch.reshape, "view", "reshape"))
 _TRANSPOSITIONS: frozenset[Any] = frozenset((torch.transpose, "transpose"))
-_OF_SIZES: frozenset[Any] = frozenset((operator.getitem, operator.floordiv, getattr, "size"))
 
 
 def simplify_channel_views(graph: fx.Graph, modules: dict[str, nn.Module]) -> None:
@@ -27,34 +22,20 @@ def simplify_channel_views(graph: fx.Graph, modules: dict[str, nn.Module]) -> No
 
     Removes slices that take all channels, and those that another one equals.
     """
-    fixed: set[fx.Node] = set()  # their number of channels follows from weights
     slices: dict[tuple[Any, ...], fx.Node] = {}  # by their sources and channels
     for node in list(graph.nodes):
         if node.target is operator.getitem:
-            _slice_of_split(node, fixed)
-            op = known_op(node, modules)
-            source = node.args[0]
-            if op is not None and source in fixed:
+            _slice_of_split(node)
+            op, source = known_op(node, modules), node.args[0]
+            if op is not None:
                 is_whole = op.numbers == (0, _shape(source)[1])
                 equal = source if is_whole else slices.setdefault((source, op.numbers), node)
                 if equal is not node:
                     node.replace_all_uses_with(equal)
                     graph.erase_node(node)
-                    continue
         elif node.target in _VIEWS:
-            _shuffle_of_views(node, fixed)
-        if _has_fixed_channels(node, fixed, modules):
-            fixed.add(node)
+            _shuffle_of_views(node)
     _erase_unread(graph)
-
-
-def _has_fixed_channels(node: fx.Node, fixed: set[fx.Node], modules: dict[str, nn.Module]) -> bool:
-    op = known_op(node, modules)
-    if op is None:
-        return False
-    if op.kind in ("conv", "batch_norm"):
-        return True
-    return all(source in fixed for source in node.all_input_nodes)
 
 
 def _shape(node: Any) -> tuple[int, ...]:
@@ -62,7 +43,7 @@ def _shape(node: Any) -> tuple[int, ...]:
     return tuple(getattr(meta, "shape", ()))
 
 
-def _slice_of_split(node: fx.Node, fixed: set[fx.Node]) -> None:
+def _slice_of_split(node: fx.Node) -> None:
     """Lets an item of a split along the channels be a slice."""
     split, index = node.args
     if not isinstance(split, fx.Node) or split.target not in _SPLITS or not split.args:
@@ -72,14 +53,14 @@ def _slice_of_split(node: fx.Node, fixed: set[fx.Node]) -> None:
     parts = split.meta.get("tensor_meta")
     if not isinstance(index, int) or not isinstance(parts, tuple | list):
         return
-    if source not in fixed or dim != 1:
+    if dim != 1 or any(len(part.shape) != 4 for part in parts):
         return
     end = list(itertools.accumulate(part.shape[1] for part in parts))[index]
     begin = end - parts[index].shape[1]
     node.args = (source, (slice(None), slice(begin, end)))
 
 
-def _shuffle_of_views(node: fx.Node, fixed: set[fx.Node]) -> None:
+def _shuffle_of_views(node: fx.Node) -> None:
     """Lets the last view of [n, groups, c / groups, h, w], transposed, be a channel shuffle."""
     chain = [node, node.args[0]]
     if isinstance(chain[1], fx.Node) and chain[1].target == "contiguous":
@@ -96,7 +77,7 @@ def _shuffle_of_views(node: fx.Node, fixed: set[fx.Node]) -> None:
         return
     source = split.args[0]
     sizes, parts = _shape(source), _shape(split)
-    if source not in fixed or len(parts) != 5 or _shape(node) != sizes:
+    if len(sizes) != 4 or len(parts) != 5 or _shape(node) != sizes:
         return
     n, c, h, w = sizes
     groups = parts[1]
@@ -106,12 +87,11 @@ def _shuffle_of_views(node: fx.Node, fixed: set[fx.Node]) -> None:
         shuffled = node.graph.call_function(channel_shuffle, (source, groups))
     shuffled.meta.update(node.meta)
     node.replace_all_uses_with(shuffled)
-    fixed.add(shuffled)
 
 
 def _erase_unread(graph: fx.Graph) -> None:
-    """Removes views, and numbers from sizes, that nothing reads any more."""
-    pure = _SPLITS | _VIEWS | _TRANSPOSITIONS | _OF_SIZES | {"contiguous"}
+    """Removes views that nothing reads any more."""
+    pure = _SPLITS | _VIEWS | _TRANSPOSITIONS | {operator.getitem, "contiguous"}
     for node in reversed(list(graph.nodes)):
         if node.op in ("call_function", "call_method") and node.target in pure and not node.users:
             graph.erase_node(node)

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, fx, nn
 
 from torchalgo import _C
@@ -39,7 +40,7 @@ class TrainingModule(nn.Module):
     _whole: fx.GraphModule
     _traced: Traced
     _regions: dict[str, PlannedRegion]
-    _inputs: int  # of forward
+    _shapes: list[torch.Size]  # of the inputs: the trace holds for these
     _others: int  # runs of regions in calls that ran the whole model as it was given
     _links: list[Link]
     _modes: list[tuple[bool, bool]]
@@ -48,12 +49,12 @@ class TrainingModule(nn.Module):
 
     def __init__(
         self, model: nn.Module, traced: Traced, regions: dict[str, PlannedRegion],
-        plan: TrainingPlan, inputs: int,
+        plan: TrainingPlan, shapes: list[torch.Size],
     ) -> None:  # fmt: skip
         super().__init__()
         self.__dict__.update(
             _original=model, _traced=traced, _whole=traced.whole, _regions=regions, plan=plan,
-            _inputs=inputs, _others=0, _links=_links(model, traced), _modes=_modes(model, traced),
+            _shapes=shapes, _others=0, _links=_links(model, traced), _modes=_modes(model, traced),
             runs="plan",
         )  # fmt: skip
         # The model's own dicts: what is registered later in one of both is in the other.
@@ -68,7 +69,7 @@ class TrainingModule(nn.Module):
         entered = copy.deepcopy(self._traced.entered, memo)
         regions = {name: getattr(whole, name) for name in self._regions}
         traced = dataclasses.replace(self._traced, whole=whole, regions={}, entered=entered)
-        copied = TrainingModule(model, traced, regions, self.plan, self._inputs)
+        copied = TrainingModule(model, traced, regions, self.plan, self._shapes)
         copied.__dict__.update(_modes=self._modes, runs=self.runs)
         return copied
 
@@ -97,8 +98,9 @@ class TrainingModule(nn.Module):
             self.training
             and self.runs == "plan"
             and not kwargs
-            and len(args) == self._inputs
+            and len(args) == len(self._shapes)
             and all(isinstance(x, Tensor) for x in args)
+            and all(x.shape == shape for x, shape in zip(args, self._shapes, strict=True))
             and all(getattr(owner, name, None) is value for owner, name, value in self._links)
             and not is_transformed()
             and _modes(self._original, self._traced) == self._modes
@@ -144,7 +146,8 @@ def _links(model: nn.Module, traced: Traced) -> list[Link]:
         if node.op == "get_attr":
             path, _, name = str(node.target).rpartition(".")
             owner = model.get_submodule(path)
-            found.append((owner, name, getattr(owner, name)))
+            if hasattr(owner, name):  # it is no constant of the trace
+                found.append((owner, name, getattr(owner, name)))
     return found
 
 

@@ -71,7 +71,8 @@ def optimize_training(
         setattr(traced.whole, name, regions[name])
     saved = [each for run in runs.values() for each in run.saved]
     plan = TrainingPlan([run.plan for run in runs.values()], saved, traced.left_alone)
-    planned = TrainingModule(model, traced, regions, plan, len(inputs))
+    shapes = [x.shape for x in inputs]
+    planned = TrainingModule(model, traced, regions, plan, shapes)
     if not options.run_untimed and regions:
         with call.timings.step("guard"):
             planned.guard_with(compare_steps(planned, inputs, call.deadline))

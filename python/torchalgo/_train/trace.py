@@ -11,7 +11,6 @@ import copy
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -29,83 +28,11 @@ from torchalgo._train.known_ops import (
     known_op,
     parts_of_concat,
 )
-from torchalgo._train.stochastic_depth import draw_noise, is_drop_path, open_stochastic_depth
+from torchalgo._train.stochastic_depth import draw_noise, open_stochastic_depth
+from torchalgo._train.tracer import AUGMENTED, run_and_trace
 
 # The key in a node's meta: may its result be changed in place outside of the regions?
 MAY_CHANGE = "may_change"
-_AUGMENTED = frozenset(  # operators such as y += x
-    ("iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imod", "imul", "imatmul", "ior", "ipow",
-     "irshift", "isub", "itruediv", "ixor")
-)  # fmt: skip
-
-
-class _Proxy(fx.Proxy):
-    """A value of the trace. `y += x` and `y[i] = x` change y, as they do in the model."""
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self.tracer.create_proxy("call_function", operator.setitem, (self, index, value), {})
-
-
-def _augmented(name: str) -> Any:
-    target = getattr(operator, name)
-
-    def method(self: fx.Proxy, other: Any) -> fx.Proxy:
-        result: fx.Proxy = self.tracer.create_proxy("call_function", target, (self, other), {})
-        return result
-
-    return method
-
-
-for _name in _AUGMENTED:
-    setattr(_Proxy, f"__{_name}__", _augmented(_name))
-
-
-class _Tracer(fx.Tracer):
-    """Enters modules of a user, unless they have hooks: a hook needs the module's own call."""
-
-    proxy_buffer_attributes = True  # so that a change of a buffer is an operation of the trace
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entered: list[nn.Module] = []
-        self._modes = _modes()
-        self._has_block = False
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        is_opened = is_norm_with_activation(m) or is_drop_path(m)  # later, see trace()
-        is_leaf = is_opened or has_hooks(m) or super().is_leaf_module(m, module_qualified_name)
-        if not is_leaf:
-            self.entered.append(m)
-        return is_leaf
-
-    def trace(self, *args: Any, **kwargs: Any) -> fx.Graph:
-        graph = super().trace(*args, **kwargs)
-        # An error in the midst of a checkpoint would leave its hooks behind.
-        if self._has_block:
-            raise RuntimeError(
-                "forward has a block of torch.no_grad, torch.autocast, or of another mode, which a"
-                " trace does not see"
-            )
-        return graph
-
-    def proxy(self, node: fx.Node) -> fx.Proxy:
-        return _Proxy(node, self)
-
-    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
-        self._has_block = self._has_block or _modes() != self._modes
-        return super().create_node(*args, **kwargs)
-
-
-def _modes() -> tuple[Any, ...]:
-    """Returns the modes of the process that a block of Python code can set."""
-    return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        torch.is_autocast_enabled("cpu"),
-        torch.is_autocast_enabled("cuda"),
-        torch._C._len_torch_dispatch_stack(),
-        torch._C._autograd._top_saved_tensors_default_hooks(True),
-    )
 
 
 @dataclass(frozen=True)
@@ -123,12 +50,12 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
 
     Raises: torchalgo.Error if Python code of the model depends on values, so that it has no trace.
     """
-    tracer = _Tracer()
     try:
-        whole = fx.GraphModule(model, tracer.trace(model))
+        with torch.random.fork_rng(devices=[x.device for x in inputs if x.is_cuda]):
+            whole, entered = run_and_trace(model, inputs)
         _leave_out_other_inputs(whole, len(inputs))
-        tracer.entered += _open_norms(whole)
-        tracer.entered += _leave_out_identities(whole)
+        entered += _open_norms(whole)
+        entered += _leave_out_identities(whole)
         _propagate(whole, inputs)
     except Exception as problem:
         cause = problem.__cause__ or problem
@@ -137,12 +64,12 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
             f" with the example inputs ({type(cause).__name__}: {str(cause)[:300]}). Mark the part"
             " that decides by values with torch.fx.wrap, or train the model as it is"
         ) from problem
-    tracer.entered += open_stochastic_depth(whole)
+    entered += open_stochastic_depth(whole)
     modules = dict(whole.named_modules(remove_duplicate=False))
     simplify_channel_views(whole.graph, modules)
     _leave_out_copies(whole.graph, modules)
     _name_results_of_in_place_ops(whole.graph, modules)
-    return _split(whole, [model, *tracer.entered])
+    return _split(whole, [model, *entered])
 
 
 def _leave_out_other_inputs(whole: fx.GraphModule, count: int) -> None:
@@ -308,7 +235,7 @@ def _may_write(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
         is_own = node.target in (channel_shuffle, draw_noise)
         known = ("torch", "_operator", "math", "builtins", "None")
         is_other = not is_own and owner.partition(".")[0] not in known
-    is_augmented = node.op == "call_function" and name in _AUGMENTED
+    is_augmented = node.op == "call_function" and name in AUGMENTED
     return (
         is_other
         or name in ("setitem", "delitem")

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A tracer of torch.fx that runs each operation on an example, so that it knows all sizes."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from torchalgo._train.known_ops import has_hooks, is_norm_with_activation
+from torchalgo._train.stochastic_depth import is_drop_path
+
+AUGMENTED = frozenset(  # operators such as y += x
+    ("iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imod", "imul", "imatmul", "ior", "ipow",
+     "irshift", "isub", "itruediv", "ixor")
+)  # fmt: skip
+# What a trace tells of a tensor. Types and devices stay questions, which each step asks again.
+_SIZES = frozenset(("shape", "ndim", "size", "dim", "numel"))
+
+
+class _Proxy(fx.Proxy):
+    """A value of the trace, with the sizes of the example.
+
+    `y += x` and `y[i] = x` change y, as they do in the model.
+    """
+
+    tracer: _Tracer
+
+    def __getattr__(self, name: str) -> Any:
+        value = self.tracer.values.get(self.node) if name in _SIZES else None
+        return getattr(value, name) if isinstance(value, Tensor) else super().__getattr__(name)
+
+    def __len__(self) -> int:
+        return len(self.tracer.values[self.node])
+
+    def __iter__(self) -> Iterator[Any]:
+        value = self.tracer.values.get(self.node)
+        if isinstance(value, tuple | list):
+            return iter([self[i] for i in range(len(value))])  # type: ignore[index]
+        return super().__iter__()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.tracer.create_proxy("call_function", operator.setitem, (self, index, value), {})
+
+
+def _augmented(name: str) -> Any:
+    target = getattr(operator, name)
+
+    def method(self: fx.Proxy, other: Any) -> fx.Proxy:
+        result: fx.Proxy = self.tracer.create_proxy("call_function", target, (self, other), {})
+        return result
+
+    return method
+
+
+for _name in AUGMENTED:
+    setattr(_Proxy, f"__{_name}__", _augmented(_name))
+
+
+class _Tracer(fx.Tracer):
+    """Enters modules of a user, unless they have hooks: a hook needs the module's own call.
+
+    It runs each operation on the example, so that Python code may decide by sizes.
+    """
+
+    proxy_buffer_attributes = True  # so that a change of a buffer is an operation of the trace
+
+    def __init__(self, example: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.entered: list[nn.Module] = []
+        self.values: dict[fx.Node, Any] = {}
+        self._example = iter([x.detach().clone() for x in example])
+        self._runs = False  # an operation, and no code of the model
+        self._modes = _modes()
+        self._has_block = False
+
+    def create_proxy(self, *args: Any, **kwargs: Any) -> fx.Proxy:
+        proxy: fx.Proxy = super().create_proxy(*args, **kwargs)
+        self._runs = True
+        try:
+            with torch.no_grad():
+                self.values[proxy.node] = self._value(proxy.node)
+        finally:
+            self._runs = False
+        return proxy
+
+    def _value(self, node: fx.Node) -> Any:
+        if node.op == "placeholder":
+            return next(self._example, node.args[0] if node.args else None)
+        if node.op == "get_attr":
+            return functools.reduce(getattr, str(node.target).split("."), self.root)
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), self._value_before)
+        if node.op == "call_module":
+            return self.root.get_submodule(str(node.target))(*args, **kwargs)
+        if node.op == "call_method":
+            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        assert callable(node.target)
+        return node.target(*args, **kwargs)
+
+    def _value_before(self, node: fx.Node) -> Any:
+        return self.values[node] if node in self.values else self._value(node)  # a constant
+
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        return (
+            forward(*args, **kwargs)
+            if self._runs
+            else super().call_module(m, forward, args, kwargs)
+        )
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        return attr_val if self._runs else super().getattr(attr, attr_val, parameter_proxy_cache)
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        is_opened = is_norm_with_activation(m) or is_drop_path(m)  # later, see trace()
+        is_leaf = is_opened or has_hooks(m) or super().is_leaf_module(m, module_qualified_name)
+        if not is_leaf:
+            self.entered.append(m)
+        return is_leaf
+
+    def trace(self, *args: Any, **kwargs: Any) -> fx.Graph:
+        graph = super().trace(*args, **kwargs)
+        # An error in the midst of a checkpoint would leave its hooks behind.
+        if self._has_block:
+            raise RuntimeError(
+                "forward has a block of torch.no_grad, torch.autocast, or of another mode, which a"
+                " trace does not see"
+            )
+        return graph
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        self._has_block = self._has_block or _modes() != self._modes
+        return super().create_node(*args, **kwargs)
+
+
+def _modes() -> tuple[Any, ...]:
+    """Returns the modes of the process that a block of Python code can set."""
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.is_autocast_enabled("cuda"),
+        torch._C._len_torch_dispatch_stack(),
+        torch._C._autograd._top_saved_tensors_default_hooks(True),
+    )
+
+
+def run_and_trace(
+    model: nn.Module, inputs: Sequence[Tensor]
+) -> tuple[fx.GraphModule, list[nn.Module]]:
+    """Returns the trace of a model, and the modules of it whose forward is a part of the trace.
+
+    A copy of the model is traced, since it runs.
+    """
+    copied = copy.deepcopy(model)
+    tracer = _Tracer(inputs)
+    graph = tracer.trace(copied)
+    names = {module: name for name, module in copied.named_modules()}
+    targets = [str(n.target) for n in graph.nodes if n.op in ("call_module", "get_attr")]
+    own = {}
+    for target in targets:
+        path = target.split(".")
+        try:
+            own[target] = functools.reduce(getattr, path, model)
+        except AttributeError:  # a constant of the trace
+            own[target] = functools.reduce(getattr, path, copied)
+    return fx.GraphModule(own, graph), [model.get_submodule(names[m]) for m in tracer.entered]
