@@ -57,4 +57,4 @@ def test_a_model_with_hooks_is_not_timed(tmp_path: Path) -> None:
         lambda *_: calls.append(1)
     )
     optimize(model, tmp_path)
-    assert len(calls) <= 1  # the run that notes the shapes
+    assert len(calls) <= 1  # the run that notes the sizes

@@ -7,14 +7,11 @@ runs as in the model: unknown operations, modules with hooks, and modules that a
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, fx, nn
-from torch.fx.passes.shape_prop import ShapeProp
 from torch.fx.passes.split_module import split_module
 
 from torchalgo import _C
@@ -51,12 +48,10 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
     Raises: torchalgo.Error if Python code of the model depends on values, so that it has no trace.
     """
     try:
-        with torch.random.fork_rng(devices=[x.device for x in inputs if x.is_cuda]):
-            whole, entered = run_and_trace(model, inputs)
+        whole, entered = run_and_trace(model, inputs)
         _leave_out_other_inputs(whole, len(inputs))
         entered += _open_norms(whole)
         entered += _leave_out_identities(whole)
-        _propagate(whole, inputs)
     except Exception as problem:
         cause = problem.__cause__ or problem
         raise _C.Error(
@@ -101,6 +96,7 @@ def _open_norms(whole: fx.GraphModule) -> list[nn.Module]:
             for name in names:
                 last = whole.graph.call_module(name, (last,))
                 last.meta["layer"] = name if name != names[0] else node.target
+                last.meta["tensor_meta"] = node.meta["tensor_meta"]
         node.replace_all_uses_with(last)
         whole.graph.erase_node(node)
         found.append(layer)
@@ -144,16 +140,6 @@ def _leave_out_copies(graph: fx.Graph, modules: dict[str, nn.Module]) -> None:
         if is_new and not any(user.op == "output" for user in node.users):
             node.replace_all_uses_with(source)
             graph.erase_node(node)
-
-
-def _propagate(whole: fx.GraphModule, inputs: Sequence[Tensor]) -> None:
-    """Runs a copy once, which notes the shapes, and changes neither statistics nor random state."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        copied = fx.GraphModule(copy.deepcopy(whole), whole.graph)
-        ShapeProp(copied).propagate(*(x.detach().clone() for x in inputs))
-    for node, noted in zip(whole.graph.nodes, copied.graph.nodes, strict=True):
-        if "tensor_meta" in noted.meta:
-            node.meta["tensor_meta"] = noted.meta["tensor_meta"]
 
 
 def _writes_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:

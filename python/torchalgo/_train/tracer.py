@@ -7,7 +7,7 @@ import copy
 import functools
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
@@ -152,16 +152,33 @@ def _modes() -> tuple[Any, ...]:
     )
 
 
+class _Meta(NamedTuple):
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+def _meta_of(value: Any) -> Any:
+    """Returns the sizes and the type of a tensor, or of each tensor of a tuple; else None."""
+    if isinstance(value, tuple | list):
+        return tuple(map(_meta_of, value))
+    return _Meta(value.shape, value.dtype) if isinstance(value, Tensor) else None
+
+
 def run_and_trace(
     model: nn.Module, inputs: Sequence[Tensor]
 ) -> tuple[fx.GraphModule, list[nn.Module]]:
     """Returns the trace of a model, and the modules of it whose forward is a part of the trace.
 
-    A copy of the model is traced, since it runs.
+    A copy of the model is traced, since it runs. The nodes have the sizes of their tensors in
+    `meta`, as after ShapeProp of torch.fx. Random numbers stay as they are.
     """
     copied = copy.deepcopy(model)
     tracer = _Tracer(inputs)
-    graph = tracer.trace(copied)
+    with torch.random.fork_rng(devices=[x.device for x in inputs if x.is_cuda]):
+        graph = tracer.trace(copied)
+    for node, value in tracer.values.items():
+        if (meta := _meta_of(value)) is not None:
+            node.meta["tensor_meta"] = meta
     names = {module: name for name, module in copied.named_modules()}
     targets = [str(n.target) for n in graph.nodes if n.op in ("call_module", "get_attr")]
     own = {}
