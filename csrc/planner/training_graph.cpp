@@ -180,7 +180,8 @@ class Backward {
     if (needs_[value]) partial_[value].push_back(gradient);
   }
 
-  // Joins the gradients of slices that cover the value. The others have no problem of their own.
+  // If the slices of a value cover it once, its gradient is the concatenation of theirs. Otherwise
+  // each gets a step that no primitive can run, see training_graph.h.
   void join_slices(int value) {
     std::vector<Slice> slices = std::move(slices_[value]);
     slices_[value].clear();

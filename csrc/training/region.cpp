@@ -319,9 +319,9 @@ void TrainingRegion::run_step(const Step& step, Tensors& tensors,
   tensors[step.dst] = step.kernel.run({packed, src, residual, dst, scratch});
 }
 
-// Returns false if all gradients that the step reads are missing: the loss does not depend on them.
-// If some are missing, they become zero.
-bool TrainingRegion::has_gradients(const Step& step, Tensors& tensors) const {
+// Returns false if the step reads gradients and all of them are missing. Then the loss does not
+// depend on it. If only some are missing, they become zeros.
+bool TrainingRegion::prepare_gradients(const Step& step, Tensors& tensors) const {
   std::vector<int> slots = step.src;
   if (step.residual >= 0) slots.push_back(step.residual);
   std::erase_if(slots, [this](int slot) { return !depends_on_loss_[slot]; });
@@ -430,7 +430,7 @@ std::vector<at::Tensor> TrainingRegion::run_backward(Tensors tensors,
   const std::vector<bool> runs = steps_for(needs);
   for (std::size_t s = forward_steps_; s < steps_.size(); ++s) {
     if (!runs[s]) continue;
-    if (has_gradients(steps_[s], tensors)) run_step(steps_[s], tensors, parameters);
+    if (prepare_gradients(steps_[s], tensors)) run_step(steps_[s], tensors, parameters);
     drop_read(s, tensors, {});
   }
   std::vector<at::Tensor> gradients(needs.size());

@@ -280,6 +280,22 @@ class ShuffleOfGroupsOfOne(Views):
         return x.view(n, c, 1, h, w).transpose(1, 2).reshape(n, c, h, w)
 
 
+class ChangedShuffle(Views):
+    def views(self, x: Tensor) -> Tensor:
+        n, c, h, w = x.size()
+        parts = x.view(n, 4, c // 4, h, w).transpose(1, 2).contiguous()
+        parts[:, 0] *= 2
+        return parts.view(n, c, h, w)
+
+
+class ShuffleByKeyword(Views):
+    def views(self, x: Tensor) -> Tensor:
+        n, c, h, w = x.size()
+        parts = torch.reshape(input=x, shape=(n, 4, c // 4, h, w))
+        parts = torch.transpose(input=parts, dim0=1, dim1=2)
+        return torch.reshape(torch.chunk(input=parts, chunks=1)[0], (n, c, h, w))
+
+
 class UnreadView(Views):
     """No result depends on one of the convolutions, so it has no gradient."""
 
@@ -291,7 +307,8 @@ class UnreadView(Views):
 @pytest.mark.parametrize(
     "model",
     [Thirds, RowsAsChannels, OnePart, OneRead, ChangedSlice, ChangedSum,
-     ChangedSource, ReturnedSlices, SlicedInput, OtherShuffle, ShuffleOfGroupsOfOne, UnreadView],
+     ChangedSource, ReturnedSlices, SlicedInput, OtherShuffle, ShuffleOfGroupsOfOne, ChangedShuffle,
+     ShuffleByKeyword, UnreadView],
 )  # fmt: skip
 def test_views_of_channels_are_right_with_any_reader(tmp_path: Path, model: type[Views]) -> None:
     both = trio(model(), images(), tmp_path)
@@ -392,6 +409,51 @@ def test_a_buffer_that_forward_changes_is_changed_by_each_step_and_not_by_planni
     both.check_step(images())
     both.check_step(images(seed=2))
     assert model.get_buffer("1.num_batches_tracked") == 2
+
+
+class Counting(nn.Module):
+    """Counts its calls in a buffer, and knows the name of an operation for its argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(8, 8, 1)
+        self.register_buffer("count", torch.tensor(0))
+
+    def forward(self, mul: Tensor) -> Tensor:
+        self.count += 1
+        mul += self.conv(mul)
+        return self.conv(mul) * self.count
+
+
+def test_a_counter_counts_and_an_argument_is_changed(tmp_path: Path) -> None:
+    model, x = Counting(), images()
+    both = trio(model, x, tmp_path)
+    with torch.no_grad():
+        for _ in range(2):
+            ours, eagers = x.clone(), x.clone()
+            assert torch.allclose(both.planned(ours), both.eager(eagers), atol=1e-5)
+            assert torch.allclose(ours, eagers, atol=1e-5) and not torch.equal(ours, x)
+    assert model.count == 2
+
+
+class Remembering(Counting):
+    def forward(self, x: Tensor) -> Tensor:
+        self.count = self.count + 1
+        return self.conv(x)
+
+
+class Showing(Counting):
+    def forward(self, x: Tensor) -> Tensor:
+        self.features = self.conv(x)
+        return self.features.relu()
+
+
+@pytest.mark.parametrize("model", [Remembering, Showing])
+def test_a_forward_that_assigns_a_tensor_is_an_error(tmp_path: Path, model: type[Counting]) -> None:
+    net = nn.Sequential(model())
+    with pytest.raises(torchalgo.Error, match=r"TA1601 .*assigns a tensor to 0\.(count|features)"):
+        torchalgo.optimize(net, (images(),), **options(tmp_path))
+    assert not hasattr(net[0], "features")
 
 
 def test_a_forward_that_decides_by_a_buffer_is_an_error(tmp_path: Path) -> None:

@@ -71,6 +71,15 @@ def test_the_text_tells_times_proof_memory_and_what_pytorch_runs(
     assert max(map(len, text.splitlines()[:8])) <= 120
 
 
+def test_the_text_names_some_of_many_operations_that_pytorch_runs(
+    planned: torchalgo.TrainingModule,
+) -> None:
+    plan = dataclasses.replace(planned.plan, left_alone=[f"fc{i // 2}" for i in range(40)])
+    (line,) = [line for line in str(plan).splitlines() if line.startswith("left to PyTorch: ")]
+    assert line.startswith("left to PyTorch: 2 x fc0, 2 x fc1, ")
+    assert line.endswith(", 2 x fc11 and 8 more, see plan.left_alone")
+
+
 def test_the_text_tells_what_planning_the_directions_together_gains(
     planned: torchalgo.TrainingModule,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from torchalgo._train.known_ops import channel_shuffle, known_op
+from torchalgo._train.known_ops import calls, channel_shuffle, known_op, sizes_of
 
 _SPLITS: frozenset[Any] = frozenset((torch.split, torch.chunk, "split", "chunk"))
 _VIEWS: frozenset[Any] = frozenset((torch.reshape, "view", "reshape"))
@@ -18,9 +18,9 @@ _TRANSPOSITIONS: frozenset[Any] = frozenset((torch.transpose, "transpose"))
 
 
 def simplify_channel_views(graph: fx.Graph, modules: dict[str, nn.Module]) -> None:
-    """Makes slices of splits and chunks, and one op of each shuffle.
+    """Replaces splits and chunks by slices, and the views of each channel shuffle by one op.
 
-    Removes slices that take all channels, and those that another one equals.
+    Removes slices that take all channels, and repeated slices.
     """
     slices: dict[tuple[Any, ...], fx.Node] = {}  # by their sources and channels
     for node in list(graph.nodes):
@@ -28,29 +28,24 @@ def simplify_channel_views(graph: fx.Graph, modules: dict[str, nn.Module]) -> No
             _slice_of_split(node)
             op, source = known_op(node, modules), node.args[0]
             if op is not None:
-                is_whole = op.numbers == (0, _shape(source)[1])
+                is_whole = op.numbers == (0, (sizes_of(source) or ())[1])
                 equal = source if is_whole else slices.setdefault((source, op.numbers), node)
                 if equal is not node:
                     node.replace_all_uses_with(equal)
                     graph.erase_node(node)
-        elif node.target in _VIEWS:
+        elif calls(node, _VIEWS):
             _shuffle_of_views(node)
     _erase_unread(graph)
 
 
-def _shape(node: Any) -> tuple[int, ...]:
-    meta = node.meta.get("tensor_meta") if isinstance(node, fx.Node) else None
-    return tuple(getattr(meta, "shape", ()))
-
-
 def _slice_of_split(node: fx.Node) -> None:
-    """Lets an item of a split along the channels be a slice."""
+    """Makes a slice of an item of a split along the channels."""
     split, index = node.args
-    if not isinstance(split, fx.Node) or split.target not in _SPLITS or not split.args:
+    if not calls(split, _SPLITS) or not split.args:  # type: ignore[union-attr]
         return
-    source, *rest = split.args
-    dim = rest[1] if len(rest) > 1 else split.kwargs.get("dim", 0)
-    parts = split.meta.get("tensor_meta")
+    source, *rest = split.args  # type: ignore[union-attr]
+    dim = rest[1] if len(rest) > 1 else split.kwargs.get("dim", 0)  # type: ignore[union-attr]
+    parts = split.meta.get("tensor_meta")  # type: ignore[union-attr]
     if not isinstance(index, int) or not isinstance(parts, tuple | list):
         return
     if dim != 1 or any(len(part.shape) != 4 for part in parts):
@@ -61,23 +56,19 @@ def _slice_of_split(node: fx.Node) -> None:
 
 
 def _shuffle_of_views(node: fx.Node) -> None:
-    """Lets the last view of [n, groups, c / groups, h, w], transposed, be a channel shuffle."""
-    chain = [node, node.args[0]]
-    if isinstance(chain[1], fx.Node) and chain[1].target == "contiguous":
-        chain.append(chain[1].args[0])
-    transposed = chain[-1]
-    if not isinstance(transposed, fx.Node) or transposed.target not in _TRANSPOSITIONS:
+    """Replaces a view to [n, groups, c / groups, h, w], a transposition and the view back.
+
+    `node` is the view back. Nothing else may read, or change, what lies between.
+    """
+    transposed = _only_source(node)
+    if calls(transposed, ("contiguous",)):
+        transposed = _only_source(transposed)
+    split = _only_source(transposed) if calls(transposed, _TRANSPOSITIONS) else None
+    if split is None or transposed.args[1:] not in ((1, 2), (2, 1)) or not calls(split, _VIEWS):
         return
-    split, *dims = transposed.args
-    if (
-        tuple(dims) not in ((1, 2), (2, 1))
-        or not isinstance(split, fx.Node)
-        or split.target not in _VIEWS
-    ):
-        return
-    source = split.args[0]
-    sizes, parts = _shape(source), _shape(split)
-    if len(sizes) != 4 or len(parts) != 5 or _shape(node) != sizes:
+    source = split.args[0] if split.args else None
+    sizes, parts = sizes_of(source), sizes_of(split)
+    if sizes is None or len(sizes) != 4 or parts is None or sizes_of(node) != sizes:
         return
     n, c, h, w = sizes
     groups = parts[1]
@@ -89,9 +80,15 @@ def _shuffle_of_views(node: fx.Node) -> None:
     node.replace_all_uses_with(shuffled)
 
 
+def _only_source(node: Any) -> Any:
+    """Returns the node that `node` reads first, if nothing else reads that; else None."""
+    source = node.args[0] if node is not None and node.args else None
+    return source if isinstance(source, fx.Node) and len(source.users) == 1 else None
+
+
 def _erase_unread(graph: fx.Graph) -> None:
     """Removes views that nothing reads any more."""
     pure = _SPLITS | _VIEWS | _TRANSPOSITIONS | {operator.getitem, "contiguous"}
     for node in reversed(list(graph.nodes)):
-        if node.op in ("call_function", "call_method") and node.target in pure and not node.users:
+        if calls(node, pure) and not node.users:
             graph.erase_node(node)

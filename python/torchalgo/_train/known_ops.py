@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,14 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-_ADDITIONS: frozenset[Any] = frozenset(
-    (operator.add, operator.iadd, torch.add, "add", "add_")
-)  # of functions and of methods
-PRODUCTS: frozenset[Any] = frozenset((operator.mul, torch.mul, "mul"))  # they make new tensors
+# Functions, and names of methods. Products that are not in place make new tensors.
+_ADDITIONS: frozenset[Any] = frozenset((operator.add, operator.iadd, torch.add, "add", "add_"))
+PRODUCTS: frozenset[Any] = frozenset((operator.mul, torch.mul, "mul"))
 _MEANS: frozenset[Any] = frozenset((torch.mean, "mean"))
 _IMAGE_DIMS = ({2, 3}, {-2, -1}, {-2, 3}, {-1, 2})  # rows and columns
 _CONCATS: frozenset[Any] = frozenset((torch.cat, torch.concat))
 _MULTIPLICATIONS = PRODUCTS | {operator.imul, "mul_"}
-_ACTIVATIONS: dict[Any, str] = {  # of modules, of functions and of methods: their names in problems
+_ACTIVATIONS: dict[Any, str] = {  # of modules, functions and methods: their names in problems
     **dict.fromkeys((nn.ReLU, functional.relu, torch.relu, torch.relu_, "relu", "relu_"), "relu"),
     **dict.fromkeys((nn.ReLU6, functional.relu6), "relu6"),
     **dict.fromkeys((nn.Hardtanh, functional.hardtanh), "clamp"),
@@ -34,14 +33,16 @@ _ACTIVATIONS: dict[Any, str] = {  # of modules, of functions and of methods: the
     **dict.fromkeys((nn.Sigmoid, torch.sigmoid, torch.sigmoid_, "sigmoid", "sigmoid_"), "sigmoid"),
     **dict.fromkeys((nn.Tanh, torch.tanh, torch.tanh_, "tanh", "tanh_"), "tanh"),
 }
-_NUMBERS = {  # the numbers in the names of activations: arguments of torch, with their defaults
+_NUMBERS = {  # arguments that are written into a problem's name, with PyTorch's defaults
     "clamp": {"min_val": -1.0, "max_val": 1.0},
     "leaky_relu": {"negative_slope": 0.01},
     "elu": {"alpha": 1.0},
 }
-_LARGEST_NUMBER = 1e6  # that a problem may have
+_LARGEST_NUMBER = 1e6  # that a problem's name may have
 ACTIVATION_SETTINGS = frozenset(("approximate", *(n for of in _NUMBERS.values() for n in of)))
-_POOLS: dict[Any, tuple[type[nn.Module], tuple[str, ...]]] = {  # their arguments behind the image
+_POOLS: dict[
+    Any, tuple[type[nn.Module], tuple[str, ...]]
+] = {  # the names of their arguments after the image
     functional.max_pool2d: (
         nn.MaxPool2d,
         ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices"),
@@ -67,8 +68,9 @@ class Op:
     # conv, batch_norm, add, mul, maxpool, avgpool, globalpool, concat, slice, shuffle, or the name
     # of an activation
     kind: str
-    module: nn.Module | None  # that has its numbers; with weights, a layer of the model
-    # Of an activation, the first channel and the number of channels of a slice, or groups.
+    # The module with the settings: a layer of the model, or of a pool by a function a new one.
+    module: nn.Module | None
+    # An activation's arguments; a slice's first channel and number of channels; a shuffle's groups.
     numbers: tuple[float, ...] = ()
 
 
@@ -82,6 +84,12 @@ class NormPart(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Returns x normalized as torch.nn.BatchNorm2d does it."""
         return nn.BatchNorm2d.forward(self.layer, x)
+
+
+def calls(node: Any, targets: Collection[Any]) -> bool:
+    """Returns whether a node calls one of these functions, or of the methods with these names."""
+    is_call = isinstance(node, fx.Node) and node.op in ("call_function", "call_method")
+    return is_call and node.target in targets
 
 
 def is_norm_with_activation(module: nn.Module) -> bool:
@@ -192,7 +200,7 @@ def _slice(node: fx.Node) -> Op | None:
     if not isinstance(channels, slice) or any(each != slice(None) for each in others):
         return None
     ends_are_numbers = all(isinstance(n, int | None) for n in (channels.start, channels.stop))
-    sizes = _shape(node.args[0])
+    sizes = sizes_of(node.args[0])
     if not ends_are_numbers or channels.step not in (None, 1) or sizes is None:
         return None
     begin, end, _ = channels.indices(sizes[1])
@@ -206,7 +214,7 @@ def channel_shuffle(x: Tensor, groups: int) -> Tensor:
 
 
 def _activation(kind: str, arguments: Mapping[str, Any]) -> Op | None:
-    """Returns the activation with torch's arguments, or None if no problem is equal to it."""
+    """Returns the activation with torch's arguments, or None if no problem computes it."""
     names = _NUMBERS.get(kind, {})
     numbers = tuple(arguments.get(name, default) for name, default in names.items())
     is_known = ACTIVATION_SETTINGS | {"inplace"} >= set(arguments) and all(
@@ -220,13 +228,14 @@ def _activation(kind: str, arguments: Mapping[str, Any]) -> Op | None:
 
 def _are_alike(first: Any, second: Any) -> bool:
     """Returns whether both images have one shape, or one of them is [n, c, 1, 1] for the other."""
-    shapes = (_shape(first), _shape(second))
+    shapes = (sizes_of(first), sizes_of(second))
     if shapes[0] == shapes[1]:
         return True
     return any(a is not None and b == (*a[:2], 1, 1) for a, b in (shapes, shapes[::-1]))
 
 
-def _shape(value: Any) -> tuple[int, ...] | None:
+def sizes_of(value: Any) -> tuple[int, ...] | None:
+    """Returns the sizes of a tensor of float32 in the trace; None for anything else."""
     meta = value.meta.get("tensor_meta") if isinstance(value, fx.Node) else None
     if meta is None or not hasattr(meta, "dtype") or meta.dtype is not torch.float32:
         return None
@@ -235,7 +244,7 @@ def _shape(value: Any) -> tuple[int, ...] | None:
 
 def _images(values: Sequence[Any]) -> bool:
     """Returns whether there are values, and all are images [n, c, h, w] of float32."""
-    shapes = [_shape(value) for value in values]
+    shapes = [sizes_of(value) for value in values]
     return bool(shapes) and all(
         shape is not None and len(shape) == 4 and min(shape) > 0 for shape in shapes
     )

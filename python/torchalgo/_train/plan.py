@@ -24,6 +24,7 @@ from torchalgo._ir.problems import DIRECTION_WORDS
 
 STAGED = "staged"  # the comparison with three choices in a row
 _SHRINK = ({0: 22, 2: 30},)
+_MOST_NAMES = 12  # of operations that are left to PyTorch
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,9 @@ def _summary(plan: TrainingPlan) -> list[str]:
     if plan.left_alone:
         counts = Counter(plan.left_alone).items()
         names = [name if count == 1 else f"{count} x {name}" for name, count in counts]
-        lines.append(f"left to PyTorch: {', '.join(names)}")
+        more = len(names) - _MOST_NAMES
+        rest = f" and {more} more, see plan.left_alone" if more > 0 else ""
+        lines.append(f"left to PyTorch: {', '.join(names[:_MOST_NAMES])}{rest}")
     if plan.guard is not None:
         lines.append(_guard(plan.guard))
     return lines

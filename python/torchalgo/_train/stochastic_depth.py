@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from torchalgo._train.known_ops import has_hooks
+from torchalgo._train.known_ops import has_hooks, sizes_of
 
 
 def draw_noise(like: Tensor, channels: int, survival: float, scales: bool, per_row: bool) -> Tensor:
@@ -48,14 +48,18 @@ class _Depth:
 
 
 def open_stochastic_depth(whole: fx.GraphModule) -> list[nn.Module]:
-    """Makes products of calls of stochastic depth in train mode. Returns the modules of them."""
+    """Replaces calls of stochastic depth in train mode by products with random numbers.
+
+    Returns the modules that were replaced.
+    """
     modules = dict(whole.named_modules(remove_duplicate=False))
     found: list[nn.Module] = []
     for node in list(whole.graph.nodes):
         depth = _depth_of(node, modules)
-        shape = _images(node.args[0]) if depth is not None else None
-        like = None if shape is None else _input_with(whole.graph, shape[0])
-        if depth is None or shape is None or like is None:
+        shape = sizes_of(node.args[0]) if depth is not None else None
+        if depth is None or shape is None or len(shape) != 4:
+            continue
+        if (like := _input_with(whole.graph, shape[0])) is None:
             continue
         if node.op == "call_module":
             found.append(modules[str(node.target)])
@@ -95,14 +99,7 @@ def _depth_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> _Depth | None:
     return _Depth(1.0 - given["p"], True, per_row=given["mode"] == "row")
 
 
-def _images(node: Any) -> tuple[int, ...] | None:
-    """Returns the sizes of images [n, c, h, w] in float32."""
-    meta = node.meta.get("tensor_meta") if isinstance(node, fx.Node) else None
-    shape = tuple(getattr(meta, "shape", ()))
-    return shape if len(shape) == 4 and meta.dtype is torch.float32 else None  # type: ignore[union-attr]
-
-
 def _input_with(graph: fx.Graph, n: int) -> fx.Node | None:
-    """Returns an input of n images."""
+    """Returns an input of the model whose first size is n."""
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    return next((x for x in inputs if (shape := _images(x)) is not None and shape[0] == n), None)
+    return next((x for x in inputs if (sizes_of(x) or (None,))[0] == n), None)

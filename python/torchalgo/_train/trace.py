@@ -19,6 +19,7 @@ from torchalgo._train.channel_views import simplify_channel_views
 from torchalgo._train.known_ops import (
     PRODUCTS,
     NormPart,
+    calls,
     channel_shuffle,
     has_hooks,
     is_norm_with_activation,
@@ -37,7 +38,8 @@ class Traced:
     """A model in parts. `whole` calls the parts, whose modules are those of the model."""
 
     whole: fx.GraphModule
-    regions: dict[str, fx.GraphModule]  # parts of known operations, by their names in `whole`
+    # The parts that get a plan: known operations, among them a convolution. By names in `whole`.
+    regions: dict[str, fx.GraphModule]
     entered: list[nn.Module]  # whose forward is a part of the trace
     left_alone: list[str]  # the operations outside of the regions, by layer or by function
 
@@ -45,7 +47,7 @@ class Traced:
 def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
     """Traces `model` and cuts it into regions. The model itself stays as it is.
 
-    Raises: torchalgo.Error if Python code of the model depends on values, so that it has no trace.
+    Raises: torchalgo.Error if the model cannot be copied, traced, or run with the example.
     """
     try:
         whole, entered = run_and_trace(model, inputs)
@@ -77,9 +79,9 @@ def _leave_out_other_inputs(whole: fx.GraphModule, count: int) -> None:
 
 
 def _open_norms(whole: fx.GraphModule) -> list[nn.Module]:
-    """Makes operations of their own of the parts of batch norms with an activation.
+    """Replaces each BatchNormAct2d by three calls: the norm, `drop` and `act`.
 
-    Returns these batch norms.
+    Returns the modules that were replaced.
     """
     modules = dict(whole.named_modules(remove_duplicate=False))
     found: list[nn.Module] = []
@@ -121,15 +123,15 @@ def _leave_out_identities(whole: fx.GraphModule) -> list[nn.Module]:
 def _leave_out_copies(graph: fx.Graph, modules: dict[str, nn.Module]) -> None:
     """Removes concatenations of one tensor, and contiguous(), which would cut regions.
 
-    The copy must not be told from its source. So the source is the new result of a known op, or a
-    slice of it, the copy is no result of the model, and no op changes a tensor, unless such a
-    change stays unseen.
+    A copy is removed only if nobody can notice. Its source must be the result of a planned op, or
+    a slice of one. The model must not return the copy. No op outside of the regions may write in
+    place.
     """
     called = [n for n in graph.nodes if n.op in ("call_module", "call_function", "call_method")]
-    if _is_changed_unplanned(called, modules):
+    if _has_unplanned_write(called, modules):
         return
     for node in called:
-        is_contiguous = node.target == "contiguous" and not node.kwargs
+        is_contiguous = calls(node, ("contiguous",)) and not node.kwargs
         parts = node.args if is_contiguous else parts_of_concat(node)
         if len(parts) != 1:
             continue
@@ -178,13 +180,13 @@ def _name_results_of_in_place_ops(graph: fx.Graph, modules: dict[str, nn.Module]
 def _makes_tensor(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     """Returns whether a known op makes a tensor of its own, unlike a slice of another one.
 
-    An op that works in place does so if it is planned.
+    A planned op that works in place also makes a new tensor.
     """
     op = known_op(node, modules)
     return op is not None and op.kind != "slice"
 
 
-def _is_changed_unplanned(called: Sequence[fx.Node], modules: dict[str, nn.Module]) -> bool:
+def _has_unplanned_write(called: Sequence[fx.Node], modules: dict[str, nn.Module]) -> bool:
     """Returns whether an op outside of the regions may change a tensor that exists already."""
     return any(_may_write(n, modules) and not _is_planned(n, modules) for n in called)
 
@@ -193,12 +195,13 @@ def _is_planned(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     """Returns whether the op can be a part of a region."""
     if known_op(node, modules) is None:
         return False
-    # A change must stay unseen. So the changed tensor is new, and only known ops read it before.
+    # Nobody may see the old tensor change. So a known op, or any product, has made it, and only
+    # known ops have read it before.
     if not _writes_in_place(node, modules):
         return True
     changed = node.args[0]
     assert isinstance(changed, fx.Node)
-    is_new = changed.target in PRODUCTS or (
+    is_new = calls(changed, PRODUCTS) or (
         _makes_tensor(changed, modules)
         and (not _writes_in_place(changed, modules) or _is_planned(changed, modules))
     )
@@ -269,7 +272,7 @@ def _split(whole: fx.GraphModule, entered: list[nn.Module]) -> Traced:
     modules = dict(whole.named_modules(remove_duplicate=False))
     nodes = [n for n in whole.graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
     slices = [n for n in nodes if (op := known_op(n, modules)) is not None and op.kind == "slice"]
-    left_out = set(slices) if _is_changed_unplanned(nodes, modules) else set()
+    left_out = set(slices) if _has_unplanned_write(nodes, modules) else set()
     while True:
         known = _known(nodes, modules, left_out)
         _note_changes(nodes, known, modules)
@@ -284,13 +287,13 @@ def _split(whole: fx.GraphModule, entered: list[nn.Module]) -> Traced:
     _sort_and_rename(whole, nodes, numbers)
     split = split_module(whole, nn.Module(), lambda n: numbers[n], keep_original_order=True)
     regions = {f"submod_{numbers[n]}": split.get_submodule(f"submod_{numbers[n]}") for n in known}
-    convolutions = {
+    with_convolution = {
         name: part for name, part in sorted(regions.items(), key=lambda each: int(each[0][7:]))
         if any(type(m) is nn.Conv2d for m in part.modules())
     }  # fmt: skip
-    planned = {int(name.removeprefix("submod_")) for name in convolutions}
+    planned = {int(name.removeprefix("submod_")) for name in with_convolution}
     left = [_name_of(n) for n in nodes if numbers[n] not in planned]
-    return Traced(split, convolutions, entered, left)
+    return Traced(split, with_convolution, entered, left)
 
 
 def _known(
@@ -298,7 +301,7 @@ def _known(
 ) -> set[fx.Node]:
     """Returns the ops of regions. An op on which no result depends has no gradient.
 
-    So it is none of them.
+    So such an op is left out.
     """
     read: set[fx.Node] = set()
     known: set[fx.Node] = set()

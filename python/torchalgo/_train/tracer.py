@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import functools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +19,7 @@ AUGMENTED = frozenset(  # operators such as y += x
     ("iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imod", "imul", "imatmul", "ior", "ipow",
      "irshift", "isub", "itruediv", "ixor")
 )  # fmt: skip
-# What a trace tells of a tensor. Types and devices stay questions, which each step asks again.
+# The attributes of tensors that are constants of the trace. dtype and device are operations.
 _SIZES = frozenset(("shape", "ndim", "size", "dim", "numel"))
 
 
@@ -75,7 +75,9 @@ class _Tracer(fx.Tracer):
         self.entered: list[nn.Module] = []
         self.values: dict[fx.Node, Any] = {}
         self._example = iter([x.detach().clone() for x in example])
-        self._runs = False  # an operation, and no code of the model
+        self._runs = (
+            False  # while an operation runs on real tensors: its inner calls are not traced
+        )
         self._modes = _modes()
         self._has_block = False
 
@@ -116,15 +118,16 @@ class _Tracer(fx.Tracer):
         return attr_val if self._runs else super().getattr(attr, attr_val, parameter_proxy_cache)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        is_opened = is_norm_with_activation(m) or is_drop_path(m)  # later, see trace()
-        is_leaf = is_opened or has_hooks(m) or super().is_leaf_module(m, module_qualified_name)
+        # trace.py replaces these modules after the trace.
+        is_replaced = is_norm_with_activation(m) or is_drop_path(m)
+        is_leaf = is_replaced or has_hooks(m) or super().is_leaf_module(m, module_qualified_name)
         if not is_leaf:
             self.entered.append(m)
         return is_leaf
 
     def trace(self, *args: Any, **kwargs: Any) -> fx.Graph:
         graph = super().trace(*args, **kwargs)
-        # An error in the midst of a checkpoint would leave its hooks behind.
+        # Not earlier: an error inside a torch.utils.checkpoint would leave its hooks active.
         if self._has_block:
             raise RuntimeError(
                 "forward has a block of torch.no_grad, torch.autocast, or of another mode, which a"
@@ -152,6 +155,24 @@ def _modes() -> tuple[Any, ...]:
     )
 
 
+def _refuse_kept_tensors(
+    tracer: _Tracer, copied: nn.Module, buffers: Mapping[tuple[nn.Module, str], Tensor]
+) -> None:
+    """Raises if forward has assigned a tensor to an attribute, which no later step would do.
+
+    `self.count += 1` is allowed for a buffer: it changes the same tensor, and the trace shows it.
+    """
+    for path, module in copied.named_modules():
+        for name, value in {**vars(module), **module._buffers, **module._parameters}.items():
+            if not isinstance(value, fx.Proxy):
+                continue
+            if tracer.values.get(value.node) is not buffers.get((module, name), tracer):
+                raise RuntimeError(
+                    f"forward assigns a tensor to {path + '.' if path else ''}{name}, which a trace"
+                    " does not repeat"
+                )
+
+
 class _Meta(NamedTuple):
     shape: torch.Size
     dtype: torch.dtype
@@ -169,13 +190,17 @@ def run_and_trace(
 ) -> tuple[fx.GraphModule, list[nn.Module]]:
     """Returns the trace of a model, and the modules of it whose forward is a part of the trace.
 
-    A copy of the model is traced, since it runs. The nodes have the sizes of their tensors in
-    `meta`, as after ShapeProp of torch.fx. Random numbers stay as they are.
+    Tracing runs the model and may change buffers, so a copy is traced. The state of the random
+    generators is restored. The nodes have the sizes of their tensors in `meta`, as after ShapeProp
+    of torch.fx.
     """
     copied = copy.deepcopy(model)
+    buffers = {(module, name): value for module in copied.modules()
+               for name, value in module.named_buffers(recurse=False)}  # fmt: skip
     tracer = _Tracer(inputs)
     with torch.random.fork_rng(devices=[x.device for x in inputs if x.is_cuda]):
         graph = tracer.trace(copied)
+    _refuse_kept_tensors(tracer, copied, buffers)
     for node, value in tracer.values.items():
         if (meta := _meta_of(value)) is not None:
             node.meta["tensor_meta"] = meta
