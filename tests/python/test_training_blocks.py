@@ -21,21 +21,13 @@ from support.gated_models import (
     LikeMobileNetV3,
     LikeRegNetY,
 )
-from support.training_models import Trio, images, trio
+from support.training_models import check_one_region, images, trio
 from torchalgo._train.trace import trace
 
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
-
-
-def check_one_region(both: Trio, x: Tensor) -> list[str]:
-    """Compares a step of a model that is one region. Returns the problems of its plan."""
-    both.check_step(x)
-    (plan,) = both.planned.plan.regions
-    assert both.planned.planned_runs == 1 and both.planned.other_runs == 0
-    return [node.problem for node in plan.nodes]
 
 
 # ---- activations ---------------------------------------------------------------------------------

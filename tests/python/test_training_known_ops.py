@@ -15,22 +15,13 @@ from torchvision.ops import StochasticDepth
 
 import torchalgo
 from support.random_views import random_views_net
-from support.training_models import Trio, images, options, trio, weighted
+from support.training_models import check_one_region, images, options, trio, weighted
 from torchalgo._train.trace import trace
 
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
-
-
-def check_one_region(both: Trio, x: Tensor) -> list[str]:
-    """Compares two steps of a model that is one region. Returns the problems of its plan."""
-    both.check_step(x)
-    both.check_step(x)
-    (plan,) = both.planned.plan.regions
-    assert both.planned.planned_runs == 2 and both.planned.other_runs == 0
-    return [node.problem for node in plan.nodes]
 
 
 # ---- pooling by functions, and paddings by words -------------------------------------------------
@@ -65,7 +56,7 @@ class Pools(nn.Module):
 
 
 def test_pooling_functions_are_parts_of_a_region(tmp_path: Path) -> None:
-    problems = check_one_region(trio(Pools(), images(), tmp_path), images())
+    problems = check_one_region(trio(Pools(), images(), tmp_path), images(), steps=2)
     assert sum(problem.startswith("maxpool_f32_") for problem in problems) == 2
     assert sum(problem.startswith("avgpool_f32_") for problem in problems) == 2 + 5
 
@@ -103,7 +94,7 @@ def test_padding_by_words(tmp_path: Path) -> None:
         nn.Conv2d(8, 8, (3, 5), padding="same", dilation=(2, 1)),
         nn.Conv2d(8, 8, 3, padding="valid", stride=2),
     )
-    problems = check_one_region(trio(model, images(), tmp_path), images())
+    problems = check_one_region(trio(model, images(), tmp_path), images(), steps=2)
     assert "_pad2x2_dil2x1_" in problems[0] and "_pad0x0_" in problems[1]
 
 
@@ -131,7 +122,7 @@ class Slices(nn.Module):
 
 def test_slices_that_take_all_channels_do_not_cut_a_region(tmp_path: Path) -> None:
     both = trio(Slices(), images(), tmp_path)
-    check_one_region(both, images())
+    check_one_region(both, images(), steps=2)
     both.check_step(images(2, 8, 9, 9))
     assert both.planned.other_runs == 1
 
@@ -178,7 +169,7 @@ class Thirds(Views):
 
 
 class FrontAndRest(Views):
-    """As in RexNet."""
+    """Adds to the first channels and joins the rest to them, as RexNet does."""
 
     def views(self, x: Tensor) -> Tensor:
         front = x[:, 0:4] + self.inner(x[:, 4:].contiguous())
@@ -186,7 +177,7 @@ class FrontAndRest(Views):
 
 
 class Shuffled(Views):
-    """As in ShuffleNet, with sizes from the tensor."""
+    """Shuffles channels as ShuffleNet does. The sizes come from the tensor."""
 
     def views(self, x: Tensor) -> Tensor:
         n, c, h, w = x.size()
@@ -203,7 +194,7 @@ def test_views_of_channels_are_parts_of_a_region(
     tmp_path: Path, model: type[Views], kinds: dict[str, int]
 ) -> None:
     both = trio(model(), images(), tmp_path)
-    problems = check_one_region(both, images())
+    problems = check_one_region(both, images(), steps=2)
     for kind, count in kinds.items():  # of both directions
         assert sum(problem.startswith(f"{kind}_") for problem in problems) == count, kind
     both.check_step(images(2, 8, 9, 9))
@@ -267,7 +258,7 @@ class SlicedInput(Views):
 
 
 class OtherShuffle(Views):
-    """The same views of five dimensions, but other ones are exchanged."""
+    """Has the view of a shuffle, but exchanges rows and columns instead of groups."""
 
     def views(self, x: Tensor) -> Tensor:
         n, c, h, w = x.size()
@@ -468,7 +459,7 @@ def test_a_forward_that_decides_by_a_buffer_is_an_error(tmp_path: Path) -> None:
 
 
 class BatchNormAct2d(nn.BatchNorm2d):
-    """As timm's class of this name: a batch norm, `drop` and `act`, in code of its own."""
+    """Imitates timm's class of this name: a batch norm, then `drop`, then `act`."""
 
     __module__ = "timm.layers.norm_act"
 
@@ -507,7 +498,7 @@ def test_norms_with_activations_are_parts_of_a_region(
 ) -> None:
     model = Fused(momentum=momentum)
     both = trio(model, images(), tmp_path)
-    problems = check_one_region(both, images())
+    problems = check_one_region(both, images(), steps=2)
     assert sum(problem.startswith("normalize_") for problem in problems) == 2
     assert any(problem.startswith("silu_") or "+silu" in problem for problem in problems)
     assert model.get_buffer("bn1.num_batches_tracked") == 2
@@ -602,7 +593,7 @@ def test_networks_of_timm_are_one_region(name: str) -> None:
 
 
 class DropPath(nn.Module):
-    """As timm's class of this name."""
+    """Imitates timm's class of this name: skips a layer for some images of a batch."""
 
     __module__ = "timm.layers.drop"
 

@@ -27,8 +27,8 @@ def simplify_channel_views(graph: fx.Graph, modules: dict[str, nn.Module]) -> No
         if node.target is operator.getitem:
             _slice_of_split(node)
             op, source = known_op(node, modules), node.args[0]
-            if op is not None:
-                is_whole = op.numbers == (0, (sizes_of(source) or ())[1])
+            if op is not None:  # a slice
+                is_whole = sizes_of(node) == sizes_of(source)
                 equal = source if is_whole else slices.setdefault((source, op.numbers), node)
                 if equal is not node:
                     node.replace_all_uses_with(equal)
@@ -41,11 +41,11 @@ def simplify_channel_views(graph: fx.Graph, modules: dict[str, nn.Module]) -> No
 def _slice_of_split(node: fx.Node) -> None:
     """Makes a slice of an item of a split along the channels."""
     split, index = node.args
-    if not calls(split, _SPLITS) or not split.args:  # type: ignore[union-attr]
+    if not calls(split, _SPLITS) or not split.args:
         return
-    source, *rest = split.args  # type: ignore[union-attr]
-    dim = rest[1] if len(rest) > 1 else split.kwargs.get("dim", 0)  # type: ignore[union-attr]
-    parts = split.meta.get("tensor_meta")  # type: ignore[union-attr]
+    source, *rest = split.args
+    dim = rest[1] if len(rest) > 1 else split.kwargs.get("dim", 0)
+    parts = split.meta.get("tensor_meta")
     if not isinstance(index, int) or not isinstance(parts, tuple | list):
         return
     if dim != 1 or any(len(part.shape) != 4 for part in parts):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, fx, nn
@@ -86,20 +86,25 @@ class NormPart(nn.Module):
         return nn.BatchNorm2d.forward(self.layer, x)
 
 
-def calls(node: Any, targets: Collection[Any]) -> bool:
+def calls(node: Any, targets: Collection[Any]) -> TypeGuard[fx.Node]:
     """Returns whether a node calls one of these functions, or of the methods with these names."""
     is_call = isinstance(node, fx.Node) and node.op in ("call_function", "call_method")
     return is_call and node.target in targets
 
 
-def is_norm_with_activation(module: nn.Module) -> bool:
-    """Returns whether this is timm's batch norm, followed by its `drop` and its `act`.
+def is_class(module: nn.Module, name: str) -> bool:
+    """Returns whether this is the class's own type, such as "timm.layers.drop.DropPath".
 
-    Known by its name, since torchalgo does not need timm. A class that a user has derived from it
-    may compute anything.
+    Classes of timm are known by name, since torchalgo does not need timm. A class that a user has
+    derived from one may compute anything, so it is another.
     """
     kind = type(module)
-    return (kind.__module__, kind.__name__) == ("timm.layers.norm_act", "BatchNormAct2d")
+    return f"{kind.__module__}.{kind.__name__}" == name
+
+
+def is_norm_with_activation(module: nn.Module) -> bool:
+    """Returns whether this is timm's batch norm, followed by its `drop` and its `act`."""
+    return is_class(module, "timm.layers.norm_act.BatchNormAct2d")
 
 
 def known_op(node: fx.Node, modules: dict[str, nn.Module]) -> Op | None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from torchalgo._train.known_ops import has_hooks, sizes_of
+from torchalgo._train.known_ops import has_hooks, is_class, sizes_of
 
 
 def draw_noise(like: Tensor, channels: int, survival: float, scales: bool, per_row: bool) -> Tensor:
@@ -33,9 +33,8 @@ def draw_noise(like: Tensor, channels: int, survival: float, scales: bool, per_r
 
 
 def is_drop_path(module: nn.Module) -> bool:
-    """Returns whether this is timm's stochastic depth, known by its name as its norms are."""
-    kind = type(module)
-    return (kind.__module__, kind.__name__) == ("timm.layers.drop", "DropPath")
+    """Returns whether this is timm's stochastic depth."""
+    return is_class(module, "timm.layers.drop.DropPath")
 
 
 @dataclass(frozen=True)

@@ -195,10 +195,10 @@ def _is_planned(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     """Returns whether the op can be a part of a region."""
     if known_op(node, modules) is None:
         return False
-    # Nobody may see the old tensor change. So a known op, or any product, has made it, and only
-    # known ops have read it before.
     if not _writes_in_place(node, modules):
         return True
+    # A region makes a new tensor and leaves the old one as it was. Nobody notices that if a known
+    # op or a product has made the old tensor, and if only known ops have read it so far.
     changed = node.args[0]
     assert isinstance(changed, fx.Node)
     is_new = calls(changed, PRODUCTS) or (

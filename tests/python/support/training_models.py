@@ -165,3 +165,12 @@ def trio(model: nn.Module, x: Tensor, tmp_path: Path, **more: Any) -> Trio:
     """Plans a model in train mode. The eager copies are made before."""
     eager, exact = copy.deepcopy(model), copy.deepcopy(model).double()
     return Trio(torchalgo.optimize(model, (x,), **options(tmp_path, **more)), eager, exact)
+
+
+def check_one_region(both: Trio, x: Tensor, steps: int = 1) -> list[str]:
+    """Compares steps of a model that is one region. Returns the problems of its plan."""
+    for _ in range(steps):
+        both.check_step(x)
+    (plan,) = both.planned.plan.regions
+    assert both.planned.planned_runs == steps and both.planned.other_runs == 0
+    return [node.problem for node in plan.nodes]
