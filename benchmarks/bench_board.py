@@ -4,6 +4,7 @@
     python benchmarks/bench_board.py --threads 2
     python benchmarks/bench_board.py --threads 2 --limit-minutes 50     # the next command goes on
     python benchmarks/bench_board.py --threads 1 --only resnet18 timm/ghostnet_100 --again
+    python benchmarks/bench_board.py --threads 2 --again disturbed      # if other programs ran
     python benchmarks/bench_board.py --threads 2 --isa avx2             # without ONNX Runtime
     python benchmarks/bench_board.py --only dqn squeezenet1_1 --quick    # to see that it works
 
@@ -15,8 +16,9 @@ are asleep. Inductor runs ten of the networks, ncnn and zentorch run twenty, cho
 
 Takes 2 to 3 minutes per network. Appends one JSON line per network to
 benchmarks/results/board.jsonl. A network that has a line for this machine and these settings, of
-any commit, is skipped unless --again is given. A network that fails gets a line with the reason.
-`make_tables.py board` makes docs/board.md from the lines.
+any commit, is skipped unless --again is given. With `--again disturbed` it is skipped unless its last
+line was taken while other programs used the processors (board_page.is_disturbed). A network that
+fails gets a line with the reason. `make_tables.py board` makes docs/board.md from the last lines.
 """
 
 from __future__ import annotations
@@ -36,7 +38,15 @@ import engines
 import harness
 from bench_models import ISA_LIMITS, build_peers, relative_error, sample, tuned, wall_us
 from board_networks import SIDE, board, build, build_input, sizes_of, with_inductor, with_rare
-from board_page import BEST_OTHER, BEST_PYTORCH, key_of, over, share_text, spread_of
+from board_page import (
+    BEST_OTHER,
+    BEST_PYTORCH,
+    is_disturbed,
+    key_of,
+    over,
+    share_text,
+    spread_of,
+)
 from compare import rounded
 from model_page import PYTORCH
 from pages import OWN, SCHEMA, ms, ratio_cell
@@ -186,9 +196,10 @@ def show(record: harness.Record) -> None:
 
 
 def measure(names: Sequence[str], options: harness.Record, args: argparse.Namespace) -> int:
-    """Measures the networks that have no line yet. Returns the exit status."""
-    known = [] if args.again else harness.read_lines(args.out)
-    done = {key_of(line) for line in known if line.get("benchmark") == "board"}
+    """Measures the networks that have no line yet, or that --again names. Returns the exit status."""
+    known = [] if args.again == "all" else harness.read_lines(args.out)
+    last = {key_of(line): line for line in known if line.get("benchmark") == "board"}
+    done = {key for key, line in last.items() if not (args.again and is_disturbed(line))}
     todo = [name for name in names if key_of(head_of(name, options)) not in done]
     print(f"{len(names) - len(todo)} of {len(names)} networks are in {args.out}", flush=True)
     env = {**harness.thread_env(args.threads), **ISA_LIMITS[args.isa]}
@@ -232,7 +243,10 @@ def main() -> int:
     parser.add_argument(
         "--only", type=board_name, nargs="+", metavar="NAME", help="these networks only"
     )
-    parser.add_argument("--again", action="store_true", help="measure what has a line, too")
+    parser.add_argument(
+        "--again", nargs="?", const="all", choices=["all", "disturbed"],
+        help="measure what has a line, too; only if that line was disturbed",
+    )  # fmt: skip
     parser.add_argument(
         "--limit-minutes", type=harness.seconds, default=float("inf"),
         help="start no network after so many minutes",

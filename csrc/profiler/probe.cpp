@@ -19,28 +19,38 @@ constexpr std::int64_t kStep = 256;                                 // floats, s
 
 double now_ns() { return static_cast<double>(steady_now_ns()); }
 
-// Returns the time in ns of running `work` on `threads` threads at once.
+// Runs `work` on `threads` threads at once. Returns the longest time in ns that it took on a thread.
+// This leaves out how long a thread waits for a core. While another program keeps the core, for
+// example the worker that measures and has just been started, that is several milliseconds.
 double timed_ns(int threads, const std::function<void(std::int64_t thread)>& work) {
-  const double start = now_ns();
+  std::atomic<double> longest = 0;
   at::parallel_for(0, threads, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t thread = begin; thread < end; ++thread) work(thread);
+    for (std::int64_t thread = begin; thread < end; ++thread) {
+      const double start = now_ns();
+      work(thread);
+      const double own = now_ns() - start;
+      double seen = longest.load();
+      while (own > seen && !longest.compare_exchange_weak(seen, own)) {
+      }
+    }
   });
-  return now_ns() - start;
+  return longest;
 }
 
 // Returns the highest rate, where a repetition does `amount` of work. Repetitions are doubled until
-// they last one round.
+// the shortest of `rounds` rounds lasts kRoundNs. If one disturbed round could end the doubling, a
+// round might do so little work that its rate is far too low, which is no valid bound of costs.
 double best_rate(double amount, int rounds,
                  const std::function<double(std::int64_t repetitions)>& time_ns) {
-  // Takes the least of two times. A single disturbed time would end the doubling too early. The
-  // rate of too few repetitions is far too low, so it would not be a valid bound of costs.
-  const auto least_ns = [&](std::int64_t repetitions) {
-    return std::min(time_ns(repetitions), time_ns(repetitions));
-  };
   std::int64_t repetitions = 1;
-  double best = least_ns(repetitions);
-  while (best < kRoundNs) best = least_ns(repetitions *= 2);
-  for (int round = 1; round < rounds; ++round) best = std::min(best, time_ns(repetitions));
+  double best = time_ns(repetitions);
+  for (int round = 1; round < rounds; ++round) {
+    best = std::min(best, time_ns(repetitions));
+    if (best >= kRoundNs) continue;
+    repetitions *= 2;
+    best = time_ns(repetitions);
+    round = 0;
+  }
   return amount * static_cast<double>(repetitions) / best;
 }
 

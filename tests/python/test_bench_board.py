@@ -121,7 +121,7 @@ def record_of(name: str, own_ms: float = 10.0, other_ms: float = 12.0, **fields:
     return {**record, **fields}
 
 
-def measure(out: Path, names: list[str], *, again: bool = False, minutes: float = 1e9) -> int:
+def measure(out: Path, names: list[str], *, again: str | None = None, minutes: float = 1e9) -> int:
     args = argparse.Namespace(out=out, again=again, limit_minutes=minutes, isa="", threads=2)
     return bench_board.measure(names, OPTIONS, args)
 
@@ -144,11 +144,45 @@ def test_a_network_with_a_line_is_skipped_and_a_crash_is_a_line(
     lines = harness.read_lines(out)
     assert [line.get("failure") for line in lines] == [None, "ended with SIGSEGV", None]
     assert lines[1]["input"] == "1x4x84x84" and lines[1]["git"]["commit"]
-    measure(out, ["ds_cnn"], again=True)
+    measure(out, ["ds_cnn"], again="all")
     assert ran[3:] == ["ds_cnn"]
     monkeypatch.setitem(OPTIONS, "size", 160)
     measure(out, ["ds_cnn"])
     assert ran[4:] == ["ds_cnn"]
+
+
+def disturbed(name: str, engine: str) -> Any:
+    """A record in which two of three calls of the engine are 1.3 times as long."""
+    record = record_of(name)
+    record["calls_us"][engine] = [
+        [us, 1.3 * us, 1.3 * us] for us, *_ in record["calls_us"][engine]
+    ]
+    return record
+
+
+def test_only_disturbed_networks_are_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "board.jsonl"
+    ran: list[str] = []
+    for record in (
+        record_of("ds_cnn"),
+        disturbed("dqn", "torchalgo"),
+        disturbed("resnet18", "onnxruntime"),  # the faster other engine
+        disturbed("resnet50", "eager"),
+        record_of("densenet169", wall_us={"torchalgo": [1e4, 1.2e4] * 9, "onnxruntime": [1e4] * 18}),
+    ):
+        harness.record(out, record, show=lambda line: None)
+
+    def run_child(function: Any, name: str, *rest: Any, **options: Any) -> harness.Answer:
+        ran.append(name)
+        return harness.Answer([record_of(name)])
+
+    monkeypatch.setattr(harness, "run_child", run_child)
+    names = ["ds_cnn", "dqn", "resnet18", "resnet50", "densenet169"]
+    for _ in range(2):  # the second time, the last line of each is calm
+        assert measure(out, names, again="disturbed") == 0
+    assert ran == ["dqn", "resnet18", "densenet169"]
 
 
 def test_no_network_starts_after_the_limit(

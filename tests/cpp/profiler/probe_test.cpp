@@ -62,5 +62,19 @@ TEST(Probe, PassesWorkingSetsFromACacheToMemoryEachDoubleTheOneBefore) {
   EXPECT_GT(2 * all, probes.bandwidths.back().working_set_bytes);
 }
 
+TEST(Probe, RepeatsShortWorkAlthoughTheFirstRunsAreDisturbed) {
+  SlowKernels slow;
+  PeakKernels kernels = slow.kernels();
+  std::atomic<int> runs = 0;
+  std::atomic<std::int64_t> most_rounds = 0;
+  kernels.multiply_adds = [&](std::int64_t rounds, float) {
+    spin_ns(++runs <= 8 ? 1'000'000 : 50 * rounds);
+    if (rounds > most_rounds) most_rounds = rounds;
+    return 0.0F;
+  };
+  (void)probe_peaks(kernels);
+  EXPECT_GE(most_rounds, 1024);  // 50 ns each, and a round of the probe lasts 100 us
+}
+
 }  // namespace
 }  // namespace torchalgo
