@@ -16,9 +16,9 @@ are asleep. Inductor runs ten of the networks, ncnn and zentorch run twenty, cho
 
 Takes 2 to 3 minutes per network. Appends one JSON line per network to
 benchmarks/results/board.jsonl. A network that has a line for this machine and these settings, of
-any commit, is skipped unless --again is given. With `--again disturbed` it is skipped unless its last
-line was taken while other programs used the processors (board_page.is_disturbed). A network that
-fails gets a line with the reason. `make_tables.py board` makes docs/board.md from the last lines.
+any commit, is skipped unless --again is given. With `--again disturbed` it is measured again only
+if other programs used the processors when its last line was taken (is_disturbed). A
+network that fails gets a line with the reason. `make_tables.py board` makes docs/board.md.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from board_networks import SIDE, board, build, build_input, sizes_of, with_induc
 from board_page import (
     BEST_OTHER,
     BEST_PYTORCH,
-    is_disturbed,
     key_of,
     over,
     share_text,
     spread_of,
 )
-from compare import rounded
+from compare import control_of, rounded
 from model_page import PYTORCH
 from pages import OWN, SCHEMA, ms, ratio_cell
 
 LIMIT_S = 1800.0  # of one network
+DISTURBED = 1.15  # median over minimum of single calls; quiet machines have 1.02 to 1.1
 # These ops only change the sizes of a tensor, so they are not counted as left to PyTorch.
 SIZES_ONLY = {
     f"aten::{name}"
@@ -195,8 +195,24 @@ def show(record: harness.Record) -> None:
     )
 
 
+def is_disturbed(record: harness.Record) -> bool:
+    """True if other programs probably used the processors while the network was timed.
+
+    Then the median of single calls is above DISTURBED times the minimum, for torchalgo or for the
+    faster other engine, or torchalgo's even rounds differ from its odd ones. This does not depend
+    on which engine is faster.
+    """
+    if "failure" in record:
+        return False
+    peer, _ = over(record, BEST_OTHER)
+    spreads = [spread_of(record, engine) for engine in (OWN, peer) if engine is not None]
+    if any(median > DISTURBED * least for least, median, _ in spreads):
+        return True
+    return control_of(record["wall_us"][OWN]).verdict != "unclear"
+
+
 def measure(names: Sequence[str], options: harness.Record, args: argparse.Namespace) -> int:
-    """Measures the networks that have no line yet, or that --again names. Returns the exit status."""
+    """Measures the networks without a line, or those of --again. Returns the exit status."""
     known = [] if args.again == "all" else harness.read_lines(args.out)
     last = {key_of(line): line for line in known if line.get("benchmark") == "board"}
     done = {key for key, line in last.items() if not (args.again and is_disturbed(line))}

@@ -45,7 +45,6 @@ BEST_OTHER = (EXPORTED[0], SPINNING, *EXPORTED[1:])
 BEST_PYTORCH = (*PYTORCH, "inductor")
 RARE = {"ncnn": ("ncnn",), "zentorch": ("zentorch",)}
 IMAGES = "images"  # beside the page
-DISTURBED = 1.15  # median over minimum of single calls; quiet machines have 1.02 to 1.1
 Key = tuple[Any, ...]
 
 
@@ -89,22 +88,6 @@ def spread_of(record: Record, engine: str) -> list[float]:
     calls = sorted(us for each in record["calls_us"][engine] for us in each)
     rank = min(len(calls) - 1, round(0.95 * (len(calls) - 1)))
     return [calls[0], round(statistics.median(calls), 1), calls[rank]]
-
-
-def is_disturbed(record: Record) -> bool:
-    """True if other programs probably used the processors while the network was timed.
-
-    Then the median of single calls is above DISTURBED times the minimum, for torchalgo or for the
-    faster other engine, or torchalgo's even rounds differ from its odd ones. This does not depend
-    on which engine is faster.
-    """
-    if "failure" in record:
-        return False
-    peer, _ = over(record, BEST_OTHER)
-    spreads = [spread_of(record, engine) for engine in (OWN, peer) if engine is not None]
-    if any(median > DISTURBED * least for least, median, _ in spreads):
-        return True
-    return control_of(record["wall_us"][OWN]).verdict != "unclear"
 
 
 def runs_baseline(record: Record) -> bool:

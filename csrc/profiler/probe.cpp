@@ -19,9 +19,9 @@ constexpr std::int64_t kStep = 256;                                 // floats, s
 
 double now_ns() { return static_cast<double>(steady_now_ns()); }
 
-// Runs `work` on `threads` threads at once. Returns the longest time in ns that it took on a thread.
-// This leaves out how long a thread waits for a core. While another program keeps the core, for
-// example the worker that measures and has just been started, that is several milliseconds.
+// Runs `work` on `threads` threads at once. Returns the longest time in ns that it took on a
+// thread. This leaves out how long a thread waits for a core. While another program keeps the core,
+// for example the worker that measures and has just been started, that is several milliseconds.
 double timed_ns(int threads, const std::function<void(std::int64_t thread)>& work) {
   std::atomic<double> longest = 0;
   at::parallel_for(0, threads, 1, [&](std::int64_t begin, std::int64_t end) {

@@ -154,9 +154,7 @@ def test_a_network_with_a_line_is_skipped_and_a_crash_is_a_line(
 def disturbed(name: str, engine: str) -> Any:
     """A record in which two of three calls of the engine are 1.3 times as long."""
     record = record_of(name)
-    record["calls_us"][engine] = [
-        [us, 1.3 * us, 1.3 * us] for us, *_ in record["calls_us"][engine]
-    ]
+    record["calls_us"][engine] = [[us, 1.3 * us, 1.3 * us] for us, *_ in record["calls_us"][engine]]
     return record
 
 
@@ -170,7 +168,9 @@ def test_only_disturbed_networks_are_measured_again(
         disturbed("dqn", "torchalgo"),
         disturbed("resnet18", "onnxruntime"),  # the faster other engine
         disturbed("resnet50", "eager"),
-        record_of("densenet169", wall_us={"torchalgo": [1e4, 1.2e4] * 9, "onnxruntime": [1e4] * 18}),
+        record_of(
+            "densenet169", wall_us={"torchalgo": [1e4, 1.2e4] * 9, "onnxruntime": [1e4] * 18}
+        ),
     ):
         harness.record(out, record, show=lambda line: None)
 
