@@ -11,20 +11,20 @@
 
 namespace torchalgo {
 
-// A file with several plans has one submodule per plan, and the method `nearest` returns which one
-// runs (python/torchalgo/_run/shape_dispatch.py).
-ModuleRunner::ModuleRunner(torch::jit::Module module) : module_(std::move(module)) {
+// A file that chooses by sizes has one submodule per plan. Its method `nearest` returns which one
+// runs, or -1 if none is right for the sizes (python/torchalgo/_run/shape_dispatch.py).
+ModuleRunner::ModuleRunner(torch::jit::Module module)
+    : module_(std::move(module)), has_choice_(module_.find_method("nearest").has_value()) {
   const auto add = [this](const torch::jit::Module& plan) {
     runners_.push_back(GraphRunner::make(read_program(plan), {}));
   };
-  if (!module_.find_method("nearest")) add(module_);
+  if (!has_choice_) add(module_);
   for (int i = 0; module_.hasattr(fmt::format("plan_{}", i)); ++i)
     add(module_.attr(fmt::format("plan_{}", i)).toModule());
 }
 
 const GraphRunner* ModuleRunner::runner_for(const std::vector<c10::IValue>& inputs) const {
-  if (runners_.size() == 1) return runners_[0].get();
-  if (runners_.empty()) return nullptr;
+  if (!has_choice_) return runners_[0].get();
   const std::int64_t nearest = module_.get_method("nearest")(inputs).toInt();
   const bool is_known = nearest >= 0 && nearest < static_cast<std::int64_t>(runners_.size());
   return is_known ? runners_[nearest].get() : nullptr;

@@ -29,6 +29,7 @@ class ModuleRunner {
   [[nodiscard]] const GraphRunner* runner_for(const std::vector<c10::IValue>& inputs) const;
 
   torch::jit::Module module_;
+  bool has_choice_;  // a method chooses the plan by the inputs' sizes
   // One per plan; null if the interpreter must run it.
   std::vector<std::shared_ptr<const GraphRunner>> runners_;
 };

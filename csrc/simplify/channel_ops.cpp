@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "simplify/size_branches.h"
 #include "torchscript/constants.h"
 #include "torchscript/graph_sizes.h"
 
@@ -42,6 +43,7 @@ bool swaps_groups(const Node* node) {
 struct Shuffle {
   Value* src;
   std::int64_t groups;
+  bool is_pinned;  // it is one for the seen height and width only
 };
 
 class ChannelOps {
@@ -88,8 +90,9 @@ class ChannelOps {
   }
 
   // Returns the shuffle that ends with `last`. Its sizes must be those of the source for every
-  // input, not only for the example. Or they are constants, perhaps without the batch, as in graphs
-  // of torch.export: then the program is right for the example's sizes only.
+  // input, not only for the example. Or they are constants, perhaps but for the batch, as in graphs
+  // of torch.export: then the program fails for other sizes. If the batch is -1, images of other
+  // sizes count as more or fewer images, so the sizes must be pinned.
   [[nodiscard]] std::optional<Shuffle> match_shuffle(const Node* last) const {
     if (!is_view(last)) return std::nullopt;
     const Node* swap = last->input(0)->node();
@@ -109,16 +112,20 @@ class ChannelOps {
     if (!is_constant && !(splits(first, src, groups) && restores_sizes(last, src))) {
       return std::nullopt;
     }
-    return Shuffle{src, groups};
+    const auto leaves_batch_open = [](const Node* view) {
+      const auto numbers = constant_ints(view->input(1));
+      return numbers && numbers->front() == -1;
+    };
+    const bool is_pinned = leaves_batch_open(first) || leaves_batch_open(last);
+    return Shuffle{src, groups, is_pinned};
   }
 
   // Returns true if `view` asks for `sizes` by constants. The batch may also be -1, or be read from
   // `src`.
   [[nodiscard]] static bool asks_for(const Node* view, const Sizes& sizes, const Value* src) {
-    if (const auto numbers = constant_ints(view->input(1))) {
-      return numbers->size() == sizes.size() &&
-             (numbers->front() == sizes.front() || numbers->front() == -1) &&
-             std::equal(numbers->begin() + 1, numbers->end(), sizes.begin() + 1);
+    if (auto numbers = constant_ints(view->input(1))) {
+      if (!numbers->empty() && numbers->front() == -1) numbers->front() = sizes.front();
+      return *numbers == sizes;
     }
     const std::vector<const Value*> numbers = sizes_of_view(view);
     if (numbers.size() != sizes.size() || dimension_of(numbers[0], src) != 0) return false;
@@ -144,6 +151,10 @@ class ChannelOps {
   void name_shuffle(Node* node) {
     const std::optional<Shuffle> shuffle = match_shuffle(node);
     if (!shuffle) return;
+    if (shuffle->is_pinned) {
+      const Sizes sizes = *sizes_seen(shuffle->src);
+      for (const std::int64_t dim : {2, 3}) pin_size(shuffle->src, dim, sizes[dim], node);
+    }
     const WithInsertPoint at(node);
     Value* made = graph_->insert(c10::Symbol::fromQualString("aten::channel_shuffle"),
                                  {shuffle->src, graph_->insertConstant(shuffle->groups)});

@@ -20,7 +20,9 @@ bool has_fixed_channels(const Value* value, const std::vector<std::int64_t>& siz
     if (const auto conv = read_constant_conv(node)) {
       return conv->weight.dim() == std::ssize(sizes) && result_channels(*conv) == sizes[1];
     }
-    if (is_kind(node, "aten::batch_norm")) return true;
+    if (is_kind(node, "aten::batch_norm") &&
+        (!is_none(node->input(1)) || !is_none(node->input(3))))  // weights or running means
+      return true;
     constexpr std::array<std::string_view, 16> kKeeping = {"aten::max_pool2d",
                                                            "aten::avg_pool2d",
                                                            "aten::adaptive_avg_pool2d",

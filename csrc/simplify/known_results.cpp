@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "simplify/fixed_channels.h"
@@ -32,6 +33,46 @@ bool is_sum_of_lists(const Node* node) {
 
 Number length_of(const Value* list, const SeenTensors& seen);
 
+// Finds out whether a tensor has one rank for all values and sizes of the inputs.
+class Ranks {
+ public:
+  explicit Ranks(const SeenTensors& seen) : seen_(seen) {}
+
+  bool is_fixed(const Value* value) {
+    const auto [it, is_new] = known_.try_emplace(value, false);
+    if (!is_new) return it->second;
+    const bool is_fixed = is_made_with_fixed_rank(value->node());
+    return known_[value] = is_fixed;
+  }
+
+ private:
+  // Squeezing removes dimensions by their sizes. A branch or loop may make tensors of several
+  // ranks.
+  bool is_made_with_fixed_rank(const Node* node) {
+    if (node->kind() == torch::jit::prim::Param)
+      return node->owningBlock() == node->owningGraph()->block();
+    const std::string_view kind = node->kind().toQualString();
+    if (!node->blocks().empty() || kind.starts_with("aten::squeeze")) return false;
+    const auto inputs = node->inputs();
+    return std::all_of(inputs.begin(), inputs.end(), [&](const Value* input) {
+      if (is_tensor(input)) return is_fixed(input);
+      if (!is_list(input) || input->node()->kind() == torch::jit::prim::Constant) return true;
+      const auto element = input->type()->expectRef<c10::ListType>().getElementType();
+      // Numbers are sizes or dimensions: their count may be the rank of the result.
+      return element->kind() == c10::TypeKind::IntType ? length_of(input, seen_).has_value()
+                                                       : is_fixed(input);
+    });
+  }
+
+  const SeenTensors& seen_;
+  std::unordered_map<const Value*, bool> known_;
+};
+
+// Returns the rank of a tensor if it is the same in all runs.
+Number fixed_rank(const Value* tensor, const SeenTensors& seen) {
+  return Ranks(seen).is_fixed(tensor) ? rank_of(tensor, seen) : std::nullopt;
+}
+
 // Returns the length of a slice of a list.
 Number length_of_slice(const Node* slice, const SeenTensors& seen) {
   const Number whole = length_of(slice->input(0), seen);
@@ -51,7 +92,7 @@ Number length_of_slice(const Node* slice, const SeenTensors& seen) {
 Number length_of(const Value* list, const SeenTensors& seen) {
   const Node* const node = list->node();
   if (is_kind(node, "aten::size") && node->inputs().size() == 1)
-    return rank_of(node->input(0), seen);
+    return fixed_rank(node->input(0), seen);
   if (is_kind(node, "aten::slice") && node->inputs().size() == 4)
     return length_of_slice(node, seen);
   if (!is_never_changed(list)) return std::nullopt;
@@ -77,8 +118,15 @@ const Value* item_of(const Value* list, std::int64_t index, const SeenTensors& s
                         : item_of(node->input(1), index - *first, seen);
 }
 
-// Returns a number above 0 of which `number` is a multiple in every run. The channels of an image
-// are a fact about the weights, so the run shows them.
+// Returns the channels of an image if they are a fact about weights, so that the run shows them.
+Number image_channels(const Value* image, const SeenTensors& seen) {
+  const auto* const sizes = sizes_of(image, seen);
+  if (sizes == nullptr || sizes->size() != 4) return std::nullopt;
+  const bool is_fixed = has_fixed_channels(image, *sizes) || is_read_by_convolution(image, *sizes);
+  return is_fixed ? Number((*sizes)[1]) : std::nullopt;
+}
+
+// Returns a number above 0 of which `number` is a multiple in every run.
 std::int64_t divisor_of(const Value* number, const SeenTensors& seen) {
   constexpr std::int64_t kLargest = std::int64_t{1} << 31;
   if (!is_int(number)) return 1;
@@ -100,10 +148,8 @@ std::int64_t divisor_of(const Value* number, const SeenTensors& seen) {
     return item != nullptr ? divisor_of(item, seen) : 1;
   }
   if (is_kind(node, "aten::size") && node->inputs().size() == 2) {
-    const auto* const sizes = sizes_of(node->input(0), seen);
-    const bool is_image = sizes != nullptr && sizes->size() == 4;
-    return is_image && constant_int(node->input(1)) == 1 ? std::max<std::int64_t>((*sizes)[1], 1)
-                                                         : 1;
+    if (constant_int(node->input(1)) != 1) return 1;
+    return std::max<std::int64_t>(image_channels(node->input(0), seen).value_or(1), 1);
   }
   return 1;
 }
@@ -133,7 +179,7 @@ std::optional<c10::IValue> known_result(const Node* node, const SeenTensors& see
   const auto as_value = [](const Number& number) {
     return number ? std::optional<c10::IValue>(*number) : std::nullopt;
   };
-  if (is_kind(node, "aten::dim")) return as_value(rank_of(node->input(0), seen));
+  if (is_kind(node, "aten::dim")) return as_value(fixed_rank(node->input(0), seen));
   if (is_kind(node, "aten::len")) return as_value(length_of(node->input(0), seen));
   const bool is_inequality = is_kind(node, "aten::ne");
   if (!is_inequality && !is_kind(node, "aten::eq")) return std::nullopt;

@@ -172,7 +172,7 @@ class Keeper {
     const std::vector<const Value*> to = sizes_of_view(node);
     if (to.size() != 2) return std::nullopt;
     const bool keeps_rows = is_size(to[0], pooled, 0) || is_size(to[1], pooled, 1) ||
-                            is_constant(to[1], sizes(matrix)[1]);
+                            is_constant(to[1], sizes(pooled.image)[1]);
     return keeps_rows ? std::optional(pooled) : std::nullopt;
   }
 

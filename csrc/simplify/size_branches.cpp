@@ -205,6 +205,14 @@ bool resolve_size_branches(std::shared_ptr<Graph>& graph,
   return true;
 }
 
+void pin_size(Value* tensor, std::int64_t dim, std::int64_t size, Node* before) {
+  Graph& graph = *tensor->owningGraph();
+  const torch::jit::WithInsertPoint at(before);
+  Value* const number = graph.insert(torch::jit::aten::size, {tensor, graph.insertConstant(dim)});
+  Value* const is_equal = graph.insert(torch::jit::aten::eq, {number, graph.insertConstant(size)});
+  insert_check(is_equal, true, false, before);
+}
+
 bool remove_whole_slices(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
   if (!pins_sizes(*graph)) return false;
   std::optional<torch::jit::AliasDb> aliases;

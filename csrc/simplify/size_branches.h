@@ -3,6 +3,7 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -18,6 +19,11 @@ namespace torchalgo {
 /// @return  true if the graph has changed.
 bool resolve_size_branches(std::shared_ptr<torch::jit::Graph>& graph,
                            const std::vector<c10::IValue>& arguments);
+
+/// Inserts a check in front of `before`: a call fails, and the sizes are pinned, unless dimension
+/// `dim` of `tensor` is `size`.
+void pin_size(torch::jit::Value* tensor, std::int64_t dim, std::int64_t size,
+              torch::jit::Node* before);
 
 /// Removes slices such as x[:, :, :h] that take everything in the run, where `h` is computed from
 /// sizes. As above, a check stays. Does so only if such a check of a branch is in the graph: its

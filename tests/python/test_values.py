@@ -206,6 +206,80 @@ def test_a_rank_that_depends_on_a_size_pins_the_sizes_of_a_scripted_model() -> N
     assert ["6x3x8x8" in why for why in fast.original_runs] == [True]
 
 
+class RankByValues(RankBySize):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        if bool(x.mean() > 0):
+            y = y.flatten(2)
+        return y * 2 if y.dim() == 3 else y
+
+
+class RankBySqueeze(RankBySize):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x).mean((2, 3)).squeeze()
+        if y.dim() == 1:
+            y = y.unsqueeze(0)
+        return y
+
+
+class GrayImages(RankBySize):
+    """A branch on the channels of an input, which no weight fixes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x[:, :1].repeat(1, 3, 1, 1))
+        if x.size(1) == 1:
+            x = x.repeat(1, 3, 1, 1)
+        return y * x.size(1)
+
+
+class ShuffleOfOneSize(RankBySize):
+    """It shuffles images of 8 x 8. An image of 16 x 16 counts as four of them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x).view(-1, 2, 4, 8, 8).transpose(1, 2).contiguous()
+        return y.view(-1, 8, 8, 8)
+
+
+class RegroupedPool(RankBySize):
+    """The linear layer reads rows of four channels, and not all eight of an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.conv(x)
+        rows = x.size(0) * 2
+        y = functional.adaptive_avg_pool2d(x, 1).view(rows, 4)
+        y = torch.sigmoid(self.fc(y)).view(rows, 4, 1, 1)
+        return x.view(rows, 4, x.size(2), x.size(3)) * y
+
+
+@pytest.mark.filterwarnings("ignore:torchalgo. inputs are")
+@pytest.mark.parametrize(
+    ("model", "others"),
+    [
+        (RankByValues, [-rand(1, 3, 8, 8)]),
+        (RankBySqueeze, [rand(4, 3, 8, 8), rand(1, 3, 6, 6)]),
+        (GrayImages, [rand(1, 1, 8, 8), rand(1, 2, 8, 8)]),
+        (ShuffleOfOneSize, [rand(1, 3, 16, 16), rand(2, 3, 8, 8)]),
+        (RegroupedPool, [rand(2, 3, 8, 8), rand(1, 3, 9, 6)]),
+    ],
+)
+def test_a_scripted_model_is_right_for_other_values_and_sizes(
+    model: type[nn.Module], others: list[torch.Tensor]
+) -> None:
+    torch.manual_seed(0)
+    scripted = torch.jit.script(model().eval())
+    x = rand(1, 3, 8, 8)
+    for example, inputs in ((x, others), (others[0], [x])):
+        fast = planned(scripted, example)
+        for each in (example, *inputs):
+            found, expected = fast(each), scripted(each)
+            assert found.shape == expected.shape
+            assert output_error(found, expected) <= 1e-5
+
+
 def test_an_empty_batch_is_right() -> None:
     model = make(torch.relu)
     fast = planned(model, rand(2, 3, 16, 16))

@@ -54,6 +54,25 @@ def forward(self, x):
   EXPECT_THROW(static_cast<void>(runner.forward({at::ones({3})})), std::exception);
 }
 
+// The runner of an op of torch takes any sizes, so it must not run where `nearest` gives -1.
+TEST(ModuleRunner, RaisesForSizesForWhichItsOnlyPlanIsNotRight) {
+  torch::jit::Module joined = torch::jit::Module("joined");
+  const torch::jit::Module plan = optimized();
+  joined.register_module("plan_0", plan);
+  joined.define(R"(
+def nearest(self, x) -> int:
+  return 0 if x.size(0) == 1 else -1
+def forward(self, x):
+  assert self.nearest(x) == 0
+  return self.plan_0.forward(x)
+)");
+  const at::NoGradGuard no_grad;
+  const ModuleRunner runner(joined);
+  EXPECT_TRUE(runner.forward({input(24)}).isTensor());
+  EXPECT_THROW(static_cast<void>(runner.forward({input(24).expand({2, 3, 24, 24})})),
+               std::exception);
+}
+
 TEST(ModuleRunner, TakesAnyModule) {
   torch::jit::Module scale("scale");
   scale.define("def forward(self, x, by: int):\n  return x * by\n");
