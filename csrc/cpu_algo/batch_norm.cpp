@@ -222,8 +222,14 @@ Kernel prepare_batch_norm(const Kernels& kernels, const Problem& problem,
     return args.dst;
   };
   if (!weight_sizes(problem).empty()) {
-    kernel.pack = [](const Weights& weights) -> Packed { return weights; };
-    kernel.packed_bytes = [] { return 0; };  // the model's own
+    kernel.pack = [](const Weights& weights) {
+      Packed dense = weights;  // the model's own, unless they have gaps
+      for_each_tensor(dense, [](at::Tensor& each) {
+        if (each.defined()) each = each.contiguous();
+      });
+      return dense;
+    };
+    kernel.packed_bytes = [] { return 0; };
   }
   return kernel;
 }

@@ -3,6 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
@@ -445,13 +446,35 @@ std::vector<at::Tensor> TrainingRegion::run_backward(Tensors tensors,
   return gradients;
 }
 
+// Returns for each slot whether it depends on an input or a parameter that requires a gradient.
+// `tensors` are the inputs, and then the parameters.
+std::vector<bool> TrainingRegion::needing_gradient(std::span<const at::Tensor> tensors) const {
+  std::vector<bool> needs(slots_.size(), false);
+  for (int i = 0; i < inputs_; ++i) needs[i] = tensors[i].requires_grad();
+  for (std::size_t s = 0; s < forward_steps_; ++s) {
+    const Step& step = steps_[s];
+    bool is_needing = step.residual >= 0 && needs[step.residual];
+    for (const int src : step.src) is_needing = is_needing || needs[src];
+    for (const int place : {step.parameters.weights, step.parameters.bias})
+      is_needing = is_needing || (place >= 0 && tensors[inputs_ + place].requires_grad());
+    needs[step.dst] = is_needing;
+  }
+  return needs;
+}
+
 struct RegionFunction : public torch::autograd::Function<RegionFunction> {
   using Context = torch::autograd::AutogradContext;
 
   struct Held : torch::CustomClassHolder {
-    explicit Held(std::shared_ptr<TrainingRegion> region) : region(std::move(region)) {}
     std::shared_ptr<TrainingRegion> region;
+    std::vector<std::vector<std::int64_t>> strides;  // of the saved tensors
   };
+
+  // A hook of saved tensors, such as save_on_cpu, may return the values in another order in memory.
+  static at::Tensor with_strides(const at::Tensor& unpacked, at::IntArrayRef strides) {
+    if (unpacked.strides() == strides) return unpacked;
+    return at::empty_strided(unpacked.sizes(), strides, unpacked.options()).copy_(unpacked);
+  }
 
   static torch::autograd::variable_list forward(Context* ctx,
                                                 const std::shared_ptr<TrainingRegion>& region,
@@ -463,11 +486,23 @@ struct RegionFunction : public torch::autograd::Function<RegionFunction> {
         std::span(all).subspan(static_cast<std::size_t>(region->inputs_));
     const auto found = region->run_forward(inputs, parameters, statistics, /*keeps_saved=*/true);
     std::vector<at::Tensor> saved(parameters.begin(), parameters.end());
-    for (const int slot : region->saved_) saved.push_back(found[slot]);
+    const auto held = c10::make_intrusive<Held>();
+    held->region = region;
+    for (const int slot : region->saved_) {
+      saved.push_back(found[slot]);
+      held->strides.push_back(found[slot].strides().vec());
+    }
     ctx->save_for_backward(std::move(saved));
     ctx->set_materialize_grads(false);
-    ctx->saved_data["region"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(region));
-    return region->outputs_of(found);
+    ctx->saved_data["region"] = c10::IValue::make_capsule(held);
+    const std::vector<at::Tensor> results = region->outputs_of(found);
+    const std::vector<bool> needs = region->needing_gradient(all);
+    std::vector<at::Tensor> fixed;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (!needs[region->plain_slot(region->graph_.outputs[i])]) fixed.push_back(results[i]);
+    }
+    ctx->mark_non_differentiable(fixed);
+    return results;
   }
 
   static torch::autograd::variable_list backward(Context* ctx,
@@ -484,7 +519,7 @@ struct RegionFunction : public torch::autograd::Function<RegionFunction> {
     const std::size_t parameters = saved.size() - region.saved_.size();
     TrainingRegion::Tensors tensors(region.slots_.size());
     for (std::size_t i = 0; i < region.saved_.size(); ++i) {
-      tensors[region.saved_[i]] = saved[parameters + i];
+      tensors[region.saved_[i]] = with_strides(saved[parameters + i], held->strides[i]);
     }
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const int slot = region.output_gradients_[i];

@@ -116,6 +116,7 @@ class TrainingRegion {
 
   void run_step(const Step& step, Tensors& tensors, std::span<const at::Tensor> parameters) const;
   bool prepare_gradients(const Step& step, Tensors& tensors) const;
+  [[nodiscard]] std::vector<bool> needing_gradient(std::span<const at::Tensor> tensors) const;
   void drop_read(std::size_t step, Tensors& tensors, const std::set<int>& kept) const;
   [[nodiscard]] Tensors run_forward(const std::vector<at::Tensor>& inputs,
                                     std::span<const at::Tensor> parameters,

@@ -17,7 +17,7 @@ from torchalgo._base.stats import is_faster
 from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.plan import GuardVerdict
 from torchalgo._measure.guard import synchronizer
-from torchalgo._train.known_ops import has_hooks
+from torchalgo._train.known_ops import is_altered
 from torchalgo._train.module import TrainingModule
 
 ROUNDS = 6  # the fewest with which a clean sweep is significant
@@ -35,7 +35,7 @@ def compare_steps(
     and statistics stay as they are. Rounds end with the time budget, but at least one runs. Returns
     None for a model with hooks, since a copy would call them.
     """
-    if any(has_hooks(module) for module in planned.modules()):
+    if any(is_altered(module) for module in planned.modules()):
         return None
     copied = copy.deepcopy(planned)
     # The model as it was given has the same modules, so both are in the same state.

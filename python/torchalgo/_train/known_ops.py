@@ -53,12 +53,16 @@ _POOLS: dict[
     ),
     functional.adaptive_avg_pool2d: (nn.AdaptiveAvgPool2d, ("output_size",)),
 }
+_CALLED = frozenset(("forward", "_conv_forward"))
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Returns whether a user has attached a hook to the module itself."""
-    return any(getattr(module, name) for name in _HOOKS)
+def is_altered(module: nn.Module) -> bool:
+    """Returns whether a call of the module itself is not just the forward of its class.
+
+    A user may have attached a hook, or set a forward on the instance.
+    """
+    return any(getattr(module, name) for name in _HOOKS) or not _CALLED.isdisjoint(vars(module))
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,7 @@ def parts_of_concat(node: fx.Node) -> list[Any]:
 
 
 def _known_module(node: fx.Node, module: nn.Module) -> Op | None:
-    if has_hooks(module) or len(node.args) != 1 or node.kwargs or not _images(node.args):
+    if is_altered(module) or len(node.args) != 1 or node.kwargs or not _images(node.args):
         return None
     if type(module) is nn.Conv2d and module.padding_mode == "zeros":
         return Op("conv", module) if padding_of(module) is not None else None

@@ -13,12 +13,13 @@ from torch import Tensor, fx, nn
 
 from torchalgo import _C
 from torchalgo._ir.plan import GuardVerdict
-from torchalgo._train.known_ops import has_hooks
+from torchalgo._train.known_ops import is_altered
 from torchalgo._train.plan import TrainingPlan
 from torchalgo._train.region import PlannedRegion, is_transformed
 from torchalgo._train.trace import Traced
 
 Link = tuple[nn.Module, str, Any]  # a module, the name of an attribute, and its value
+Layers = tuple[nn.Module, dict[str, nn.Module | None]]  # a module, and its layers by name
 
 
 class TrainingModule(nn.Module):
@@ -42,6 +43,7 @@ class TrainingModule(nn.Module):
     _regions: dict[str, PlannedRegion]
     _shapes: list[torch.Size]  # of the inputs: the trace holds for these
     _others: int  # runs of regions in calls that ran the whole model as it was given
+    _layers: list[Layers]
     _links: list[Link]
     _modes: list[tuple[bool, bool]]
     plan: TrainingPlan
@@ -54,8 +56,8 @@ class TrainingModule(nn.Module):
         super().__init__()
         self.__dict__.update(
             _original=model, _traced=traced, _whole=traced.whole, _regions=regions, plan=plan,
-            _shapes=shapes, _others=0, _links=_links(model, traced), _modes=_modes(model, traced),
-            runs="plan",
+            _shapes=shapes, _others=0, _layers=_layers(model), _links=_links(model, traced),
+            _modes=_modes(model, traced), runs="plan",
         )  # fmt: skip
         # The model's own dicts: what is registered later in one of both is in the other.
         for name, value in vars(model).items():
@@ -81,8 +83,25 @@ class TrainingModule(nn.Module):
 
     def train(self, mode: bool = True) -> TrainingModule:
         """Sets the mode of the model, as torch.nn.Module does."""
-        super().train(mode)
-        self._original.training = mode
+        self._original.train(mode)  # its class may do more, for example keep batch norms in eval
+        self.training = self._original.training
+        return self
+
+    # These are the model's own, since its class may have others than torch.nn.Module.
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the state of the model, with the keys of the model."""
+        return self._original.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Loads the state of the model."""
+        return self._original.load_state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self._original._load_from_state_dict(*args, **kwargs)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> TrainingModule:
+        self._original._apply(*args, **kwargs)
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -101,7 +120,9 @@ class TrainingModule(nn.Module):
             and len(args) == len(self._shapes)
             and all(isinstance(x, Tensor) for x in args)
             and all(x.shape == shape for x, shape in zip(args, self._shapes, strict=True))
+            and all(owner._modules == layers for owner, layers in self._layers)
             and all(getattr(owner, name, None) is value for owner, name, value in self._links)
+            and "forward" not in vars(self._original)
             and not is_transformed()
             and _modes(self._original, self._traced) == self._modes
         )
@@ -137,11 +158,18 @@ _SHARED = frozenset(
 )  # fmt: skip
 
 
-def _links(model: nn.Module, traced: Traced) -> list[Link]:
-    """Returns the modules and tensors that the trace has found, with their owners."""
-    found: list[Link] = [
-        (owner, name, child) for owner in traced.entered for name, child in owner.named_children()
+def _layers(model: nn.Module) -> list[Layers]:
+    """Returns the layers of each module that may choose which of its layers run."""
+    return [
+        (owner, dict(owner._modules))
+        for owner in model.modules()
+        if isinstance(owner, _CONTAINERS) or not type(owner).__module__.startswith("torch.nn.")
     ]
+
+
+def _links(model: nn.Module, traced: Traced) -> list[Link]:
+    """Returns the tensors that the trace has found, with their owners."""
+    found: list[Link] = []
     for node in traced.whole.graph.nodes:
         if node.op == "get_attr":
             path, _, name = str(node.target).rpartition(".")
@@ -151,8 +179,11 @@ def _links(model: nn.Module, traced: Traced) -> list[Link]:
     return found
 
 
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+
+
 def _modes(model: nn.Module, traced: Traced) -> list[tuple[bool, bool]]:
     """Returns what the trace has taken from modules that it has entered: their modes and hooks."""
     return [
-        (module.training, module is not model and has_hooks(module)) for module in traced.entered
+        (module.training, module is not model and is_altered(module)) for module in traced.entered
     ]

@@ -16,7 +16,7 @@ from torchalgo import _C
 from torchalgo._train.known_ops import (
     ACTIVATION_SETTINGS,
     Op,
-    has_hooks,
+    is_altered,
     known_op,
     padding_of,
 )
@@ -271,8 +271,9 @@ class PlannedRegion(nn.Module):
         self.__dict__["plan_runs"] += 1
         found = self._native.run(list(inputs), tensors, self._statistics())
         results = [found[position] for position in self._own.results]
-        if found[0].grad_fn is not None:
-            found[0].grad_fn.register_prehook(_refuse_second_derivatives)
+        recorded = next((x.grad_fn for x in found if x.grad_fn is not None), None)
+        if recorded is not None:
+            recorded.register_prehook(_refuse_second_derivatives)
             results = [x.clone() if is_copied else x
                        for x, is_copied in zip(results, self._copied, strict=True)]  # fmt: skip
         return results[0] if len(results) == 1 else tuple(results)
@@ -287,7 +288,7 @@ class PlannedRegion(nn.Module):
                 is_recorded and x.requires_grad and not is_wanted
                 for x, is_wanted in zip(inputs, self._wanted, strict=True)
             )
-            and not any(has_hooks(module) for module in self._leaves)
+            and not any(is_altered(module) for module in self._leaves)
             and all(norm.training for _, norm in self._own.moments)
             and all(own.get(name) == value for own, name, value in self._settings)
         )

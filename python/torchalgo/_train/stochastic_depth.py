@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from torchalgo._train.known_ops import has_hooks, is_class, sizes_of
+from torchalgo._train.known_ops import is_altered, is_class, sizes_of
 
 
 def draw_noise(like: Tensor, channels: int, survival: float, scales: bool, per_row: bool) -> Tensor:
@@ -81,7 +81,7 @@ def open_stochastic_depth(whole: fx.GraphModule) -> list[nn.Module]:
 def _depth_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> _Depth | None:
     if node.op == "call_module":
         module: Any = modules[str(node.target)]
-        if not is_drop_path(module) or has_hooks(module) or not module.training:
+        if not is_drop_path(module) or is_altered(module) or not module.training:
             return None
         if len(node.args) != 1:
             return None

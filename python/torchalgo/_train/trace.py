@@ -16,12 +16,13 @@ from torch.fx.passes.split_module import split_module
 
 from torchalgo import _C
 from torchalgo._train.channel_views import simplify_channel_views
+from torchalgo._train.check_trace import check_trace
 from torchalgo._train.known_ops import (
     PRODUCTS,
     NormPart,
     calls,
     channel_shuffle,
-    has_hooks,
+    is_altered,
     is_norm_with_activation,
     known_op,
     parts_of_concat,
@@ -50,8 +51,11 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
     Raises: torchalgo.Error if the model cannot be copied, traced, or run with the example.
     """
     try:
+        if "forward" in vars(model):
+            raise RuntimeError("forward was set on the model itself, instead of in its class")
         whole, entered = run_and_trace(model, inputs)
         _leave_out_other_inputs(whole, len(inputs))
+        check_trace(model, whole, inputs)
         entered += _open_norms(whole)
         entered += _leave_out_identities(whole)
     except Exception as problem:
@@ -71,9 +75,14 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
 
 def _leave_out_other_inputs(whole: fx.GraphModule, count: int) -> None:
     """Removes arguments of forward that the example does not give, and that no operation reads."""
-    for node in [n for n in whole.graph.nodes if n.op == "placeholder"][count:]:
-        if node.users:
-            raise RuntimeError(f"forward reads its argument {node.target}, which is not given")
+    for i, node in enumerate([n for n in whole.graph.nodes if n.op == "placeholder"]):
+        if i < count and not str(node.target).startswith("*"):
+            continue
+        if node.users or i < count:
+            raise RuntimeError(
+                f"forward reads its argument {node.target}, which is not given, or which takes any"
+                " number of tensors"
+            )
         whole.graph.erase_node(node)
     whole.recompile()
 
@@ -87,7 +96,7 @@ def _open_norms(whole: fx.GraphModule) -> list[nn.Module]:
     found: list[nn.Module] = []
     for node in list(whole.graph.nodes):
         layer = modules[str(node.target)] if node.op == "call_module" else None
-        if layer is None or not is_norm_with_activation(layer) or has_hooks(layer):
+        if layer is None or not is_norm_with_activation(layer) or is_altered(layer):
             continue
         if not layer.training or len(node.args) != 1:  # it runs as it is
             continue
@@ -112,7 +121,7 @@ def _leave_out_identities(whole: fx.GraphModule) -> list[nn.Module]:
     found: list[nn.Module] = []
     for node in list(whole.graph.nodes):
         module = modules[str(node.target)] if node.op == "call_module" else None
-        if type(module) is nn.Identity and not has_hooks(module) and len(node.args) == 1:
+        if type(module) is nn.Identity and not is_altered(module) and len(node.args) == 1:
             node.replace_all_uses_with(node.args[0])
             whole.graph.erase_node(node)
             found.append(module)
@@ -216,7 +225,7 @@ def _may_write(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     """
     if node.op == "call_module":
         module = modules[str(node.target)]
-        is_other = has_hooks(module) or not type(module).__module__.startswith("torch.nn")
+        is_other = is_altered(module) or not type(module).__module__.startswith("torch.nn")
         return is_other or _writes_in_place(node, modules)
     name, is_other = _called_name(node), False
     if node.op != "call_method":
@@ -243,11 +252,18 @@ class _Levels:
     def __init__(self, modules: dict[str, nn.Module]) -> None:
         self._modules = modules
         self._of: dict[fx.Node, tuple[int, bool]] = {}
+        self._last_calls: dict[nn.Module, fx.Node] = {}
         self._least = {False: 0, True: 0}  # of the next node that is unknown, or known
         self._most_known = -1
 
     def add(self, node: fx.Node, is_known: bool) -> None:
         before = [self._of[source] for source in node.all_input_nodes if source in self._of]
+        if node.op == "call_module":  # calls of a batch norm keep their order: each changes it
+            module = self._modules[str(node.target)]
+            owner = module.layer if isinstance(module, NormPart) else module
+            if owner in self._last_calls:
+                before.append(self._of[self._last_calls[owner]])
+            self._last_calls[owner] = node
         level = max((at + (was_known and not is_known) for at, was_known in before), default=0)
         level = max(level, self._least[is_known])
         if is_known:

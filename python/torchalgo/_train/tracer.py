@@ -6,13 +6,17 @@ from __future__ import annotations
 import copy
 import functools
 import operator
+import pickle
+import random
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
 
-from torchalgo._train.known_ops import has_hooks, is_norm_with_activation
+from torchalgo._train.known_ops import is_altered, is_norm_with_activation
 from torchalgo._train.stochastic_depth import is_drop_path
 
 AUGMENTED = frozenset(  # operators such as y += x
@@ -32,8 +36,24 @@ class _Proxy(fx.Proxy):
     tracer: _Tracer
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("_is_param", "_is_buffer"):  # isinstance(x, nn.Parameter) reads them
+            return False
         value = self.tracer.values.get(self.node) if name in _SIZES else None
         return getattr(value, name) if isinstance(value, Tensor) else super().__getattr__(name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """Tensor for tensors, so that `isinstance(x, torch.Tensor)` takes the model's branch."""
+        tracer = self.__dict__.get("tracer")
+        value = None if tracer is None else tracer.values.get(self.node)
+        return Tensor if isinstance(value, Tensor) else _Proxy
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in ("tracer", "node"):
+            raise RuntimeError(
+                f"forward sets the attribute {name} of a tensor, which a trace does not repeat"
+            )
+        super().__setattr__(name, value)
 
     def __len__(self) -> int:
         return len(self.tracer.values[self.node])
@@ -78,8 +98,8 @@ class _Tracer(fx.Tracer):
         self._runs = (
             False  # while an operation runs on real tensors: its inner calls are not traced
         )
-        self._modes = _modes()
-        self._has_block = False
+        self._modes, self._has_block = _modes(), False
+        self._states, self._draws = random_states(), False
 
     def create_proxy(self, *args: Any, **kwargs: Any) -> fx.Proxy:
         proxy: fx.Proxy = super().create_proxy(*args, **kwargs)
@@ -89,6 +109,7 @@ class _Tracer(fx.Tracer):
                 self.values[proxy.node] = self._value(proxy.node)
         finally:
             self._runs = False
+            self._states = random_states()
         return proxy
 
     def _value(self, node: fx.Node) -> Any:
@@ -120,7 +141,7 @@ class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         # trace.py replaces these modules after the trace.
         is_replaced = is_norm_with_activation(m) or is_drop_path(m)
-        is_leaf = is_replaced or has_hooks(m) or super().is_leaf_module(m, module_qualified_name)
+        is_leaf = is_replaced or is_altered(m) or super().is_leaf_module(m, module_qualified_name)
         if not is_leaf:
             self.entered.append(m)
         return is_leaf
@@ -128,6 +149,12 @@ class _Tracer(fx.Tracer):
     def trace(self, *args: Any, **kwargs: Any) -> fx.Graph:
         graph = super().trace(*args, **kwargs)
         # Not earlier: an error inside a torch.utils.checkpoint would leave its hooks active.
+        if self._draws or random_states() != self._states:
+            raise RuntimeError(
+                "forward draws random numbers that do not come from a tensor of it, such as"
+                " torch.randn(x.shape). A trace would repeat the same numbers. Use"
+                " torch.randn_like(x)"
+            )
         if self._has_block:
             raise RuntimeError(
                 "forward has a block of torch.no_grad, torch.autocast, or of another mode, which a"
@@ -140,7 +167,11 @@ class _Tracer(fx.Tracer):
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         self._has_block = self._has_block or _modes() != self._modes
+        self._draws = self._draws or random_states() != self._states
         return super().create_node(*args, **kwargs)
+
+    def create_arg(self, a: Any) -> Any:
+        return a.node if isinstance(a, fx.Proxy) else super().create_arg(a)
 
 
 def _modes() -> tuple[Any, ...]:
@@ -155,6 +186,14 @@ def _modes() -> tuple[Any, ...]:
     )
 
 
+def random_states() -> tuple[Any, ...]:
+    """Returns the states of the random generators of PyTorch's CPU, of Python and of NumPy."""
+    states: list[Any] = [torch.get_rng_state().numpy().tobytes(), random.getstate()]
+    if (numpy := sys.modules.get("numpy")) is not None:
+        states.append(pickle.dumps(numpy.random.get_state(legacy=False)))
+    return tuple(states)
+
+
 def _refuse_kept_tensors(
     tracer: _Tracer, copied: nn.Module, buffers: Mapping[tuple[nn.Module, str], Tensor]
 ) -> None:
@@ -163,14 +202,18 @@ def _refuse_kept_tensors(
     `self.count += 1` is allowed for a buffer: it changes the same tensor, and the trace shows it.
     """
     for path, module in copied.named_modules():
-        for name, value in {**vars(module), **module._buffers, **module._parameters}.items():
-            if not isinstance(value, fx.Proxy):
-                continue
-            if tracer.values.get(value.node) is not buffers.get((module, name), tracer):
+        own = {k: v for k, v in vars(module).items() if k not in _OF_MODULES}
+        for name, value in {**own, **module._buffers, **module._parameters}.items():
+            kept = [each for each in tree_leaves(value) if isinstance(each, fx.Proxy)]
+            buffer = buffers.get((module, name), tracer)
+            if any(tracer.values.get(each.node) is not buffer for each in kept):
                 raise RuntimeError(
                     f"forward assigns a tensor to {path + '.' if path else ''}{name}, which a trace"
                     " does not repeat"
                 )
+
+
+_OF_MODULES = frozenset(vars(nn.Module()))  # attributes that each module has
 
 
 class _Meta(NamedTuple):

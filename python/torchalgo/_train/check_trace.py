@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compares a trace with the model: for other inputs, both must compute the same."""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_flatten
+
+from torchalgo._train.known_ops import is_altered
+
+_TOLERANCE = 1e-3  # both run the same operations of PyTorch
+_OF_MODULES = frozenset(vars(nn.Module()))
+
+
+def check_trace(model: nn.Module, whole: fx.GraphModule, inputs: Sequence[Tensor]) -> None:
+    """Raises RuntimeError if the trace does not compute what the model computes.
+
+    Copies of both run in train mode with two other inputs and other random numbers. A model with
+    hooks is not run, since a copy would call them.
+    """
+    if any(is_altered(module) for module in model.modules()):
+        return
+    given = copy.deepcopy(model)
+    _, traced = copy.deepcopy((model, whole))
+    states = []
+    for seed in (1, 2):
+        others = [_other(x, seed) for x in inputs]
+        expected = _run(given.forward, others, seed)
+        difference = _difference(expected, _run(traced, others, seed))
+        if difference:
+            raise RuntimeError(
+                f"for inputs of other values, the trace gives other results than forward:"
+                f" {difference}. The reason may be code that a trace does not repeat, such as a"
+                " change of weights or of settings of a layer"
+            )
+        states.append(_attributes(given))
+    for name, value in states[0].items():
+        if states[1].get(name) != value:
+            raise RuntimeError(
+                f"forward changes {name} in each call, which a trace does not repeat"
+            )
+
+
+def _other(x: Tensor, seed: int) -> Tensor:
+    return x.detach().flip(-1) / (1 + seed) if x.is_floating_point() and x.dim() else x.detach()
+
+
+def _run(run: Callable[..., Any], inputs: Sequence[Tensor], seed: int) -> Any:
+    """Calls `run`. Random numbers depend on the seed only; the generators are restored."""
+    numpy = sys.modules.get("numpy")
+    state, numpy_state = random.getstate(), None if numpy is None else numpy.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[x.device for x in inputs if x.is_cuda]):
+            torch.manual_seed(seed)
+            random.seed(seed)
+            if numpy is not None:
+                numpy.random.seed(seed)
+            with torch.no_grad():
+                return run(*[x.clone() for x in inputs])
+    finally:
+        random.setstate(state)
+        if numpy is not None:
+            numpy.random.set_state(numpy_state)
+
+
+def _difference(expected: Any, got: Any) -> str:
+    """Returns how two results differ; "" if they are equal but for rounding."""
+    leaves, form = tree_flatten(expected)
+    got_leaves, got_form = tree_flatten(got)
+    if form != got_form:
+        return f"got {got_form}, expected {form}"
+    for x, y in zip(leaves, got_leaves, strict=True):
+        if type(x) is not type(y):
+            return f"got {type(y).__name__}, expected {type(x).__name__}"
+        if not isinstance(x, Tensor):
+            continue
+        if (x.shape, x.dtype) != (y.shape, y.dtype):
+            return f"got {y.dtype} of {list(y.shape)}, expected {x.dtype} of {list(x.shape)}"
+        largest = float(x[x.isfinite()].abs().max()) if x.isfinite().any() else 0.0
+        if not torch.allclose(y, x, _TOLERANCE, _TOLERANCE * largest, equal_nan=True):
+            return f"values of [{', '.join(map(str, x.shape))}] differ"
+    return ""
+
+
+def _attributes(model: nn.Module) -> dict[str, Any]:
+    """Returns the attributes of all modules that are not PyTorch's, in a form to compare."""
+    return {
+        f"{path}.{name}".lstrip("."): _comparable(value)
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+        if name not in _OF_MODULES
+    }
+
+
+def _comparable(value: Any, depth: int = 3) -> Any:
+    """Returns numbers and texts as they are, what is in containers, and else the identity."""
+    if isinstance(value, Tensor):
+        return [list(value.shape), value.dtype, value.sum().item()]
+    if isinstance(value, bool | int | float | complex | str | bytes | None):
+        return value
+    if depth and isinstance(value, dict):
+        return [(_comparable(k, 0), _comparable(v, depth - 1)) for k, v in value.items()]
+    if depth and isinstance(value, list | tuple | deque):
+        return [_comparable(each, depth - 1) for each in value]
+    return id(value)
