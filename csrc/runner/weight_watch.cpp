@@ -7,6 +7,14 @@
 #include "base/error.h"
 
 namespace torchalgo {
+namespace {
+
+// Tensors that were made in inference mode do not count their changes.
+std::uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version());
+}
+
+}  // namespace
 
 WeightWatch::WeightWatch(const std::vector<at::Tensor>& weights, std::vector<std::string> names) {
   TORCHALGO_ASSERT(weights.size() == names.size());
@@ -17,7 +25,7 @@ WeightWatch::WeightWatch(const std::vector<at::Tensor>& weights, std::vector<std
     if (!is_watched(weight.tensor)) continue;
     const at::Tensor& tensor = weight.tensor;
     weight.data = tensor.const_data_ptr();
-    weight.version = static_cast<std::uint32_t>(tensor._version());
+    weight.version = version_of(tensor);
     const std::size_t bytes = tensor.element_size();
     if (!tensor.is_cpu() || tensor.numel() == 0 || bytes > weight.bits.size()) continue;
     std::int64_t middle = 0;
@@ -30,14 +38,13 @@ WeightWatch::WeightWatch(const std::vector<at::Tensor>& weights, std::vector<std
 }
 
 bool WeightWatch::is_watched(const at::Tensor& tensor) {
-  return tensor.defined() && !tensor.is_inference() && tensor.has_storage();
+  return tensor.defined() && tensor.has_storage();
 }
 
 bool WeightWatch::is_changed(const Weight& weight) {
   if (!is_watched(weight.tensor)) return false;
   // The address is compared first. If it has changed, the element may be in freed memory.
-  if (weight.tensor.const_data_ptr() != weight.data ||
-      static_cast<std::uint32_t>(weight.tensor._version()) != weight.version)
+  if (weight.tensor.const_data_ptr() != weight.data || version_of(weight.tensor) != weight.version)
     return true;
   return weight.element != nullptr &&
          std::memcmp(weight.element, weight.bits.data(), weight.element_bytes) != 0;

@@ -218,7 +218,7 @@ def as_tensor_model(
     check_examples(tensors, names)
     after = tuple(map(copy_of, tensors))
     copies = rebuild(inputs, iter(after))
-    bound = inspect.BoundArguments(form.signature, collections.OrderedDict(copies))
+    bound = _bound(form.signature, copies)
     started = time.monotonic()
     result = _run(model, bound.args, bound.kwargs)
     seconds = time.monotonic() - started
@@ -316,26 +316,54 @@ def _record_output(value: Any) -> tuple[Tree, Tree | None, Formats]:
 def copy_of(tensor: Any) -> Any:
     """Copies a tensor with its strides, because a model may write to its inputs.
 
-    Returns the tensor itself if its elements share memory: a copy would have other strides. Returns
-    anything else unchanged.
+    Returns the tensor itself if its elements share memory. Returns anything else unchanged.
     """
     if not isinstance(tensor, torch.Tensor):
         return tensor
     copied = tensor.detach().clone()
-    return copied if copied.stride() == tensor.stride() else tensor
+    if copied.stride() == tensor.stride():
+        return copied
+    if _shares_elements(tensor):
+        return tensor
+    empty = torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    )
+    return empty.copy_(copied)
+
+
+def _shares_elements(tensor: torch.Tensor) -> bool:
+    """Returns whether two elements of a tensor may have one address, as after expand()."""
+    last = 0  # the offset of the last element of the dimensions so far
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride <= last:
+            return True
+        last += stride * (size - 1) if size > 1 else 0
+    return False
 
 
 def _check_numbers(model: nn.Module, form: CallForm, tensors: Sequence[torch.Tensor]) -> None:
     """Raises torchalgo.Error if numbers in the result depend on the values of the inputs."""
-    others = [t * 0.5 + 0.25 if t.is_floating_point() else t for t in tensors]
-    bound = bound_arguments(form, others)
-    output = flatten(_run(model, bound.args, bound.kwargs), "the model's result", [], [])
-    if output != form.output:
-        raise Error(
-            f"TA1117 optimize: the model's result is {tree_text(output)} for other values of the"
-            f" inputs and {tree_text(form.output)} for the example inputs. Return numbers that"
-            " depend on the inputs as tensors"
-        )
+    nearby = [t * 0.5 + 0.25 if t.is_floating_point() else t for t in tensors]
+    far = [-t if t.is_floating_point() else _other_integers(t) for t in tensors]
+    for others, is_sure_to_run in ((nearby, True), (far, False)):
+        bound = bound_arguments(form, others)
+        try:
+            output = flatten(_run(model, bound.args, bound.kwargs), "the model's result", [], [])
+        except Error:
+            if is_sure_to_run:
+                raise
+            continue  # the model may refuse such values
+        if output != form.output:
+            raise Error(
+                f"TA1117 optimize: the model's result is {tree_text(output)} for other values of"
+                f" the inputs and {tree_text(form.output)} for the example inputs. Return numbers"
+                " that depend on the inputs as tensors"
+            )
+
+
+def _other_integers(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns other numbers in the same range, or the opposite truth values."""
+    return ~tensor if tensor.dtype is torch.bool else tensor - (tensor > 0).to(tensor.dtype)
 
 
 def _run(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -355,8 +383,15 @@ def _run(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
 def bound_arguments(form: CallForm, tensors: Sequence[torch.Tensor]) -> inspect.BoundArguments:
     """Returns the arguments of a planned call with these tensors in it."""
     assert form.inputs is not None
-    arguments = rebuild(form.inputs, iter(tensors))
-    return inspect.BoundArguments(form.signature, collections.OrderedDict(arguments))
+    return _bound(form.signature, rebuild(form.inputs, iter(tensors)))
+
+
+def _bound(signature: inspect.Signature, arguments: Mapping[str, Any]) -> inspect.BoundArguments:
+    bound = inspect.BoundArguments(signature, collections.OrderedDict(arguments))
+    kinds = {signature.parameters[name].kind for name in arguments}
+    if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY}:
+        bound.apply_defaults()  # a default before them has a position, too
+    return bound
 
 
 class _TensorForward:

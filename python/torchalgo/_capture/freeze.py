@@ -168,6 +168,43 @@ def has_branches(module: ScriptModule) -> bool:
     )
 
 
+def writes_to_inputs(module: ScriptModule) -> bool:
+    """Returns whether the module's forward may change its arguments in place."""
+    graph: Any = module.graph
+    if graph is None:
+        return False
+    aliases = graph.alias_db()
+    return any(aliases.has_writers(value) for value in list(graph.inputs())[1:])
+
+
+def constant_results(module: ScriptModule) -> list[int]:
+    """Returns which tensors of the module's result may share memory with constants of its graph.
+
+    They are counted in the order of `torch.utils._pytree.tree_leaves`.
+    """
+    graph: Any = module.graph
+    constants = [
+        node.output() for node in graph.nodes()
+        if node.kind() == "prim::Constant" and node.output().type().kind() == "TensorType"
+    ]  # fmt: skip
+    if not constants:
+        return []
+    aliases = graph.alias_db()
+    leaves = [leaf for value in graph.outputs() for leaf in _leaves(value)]
+    return [
+        i for i, leaf in enumerate(leaves)
+        if leaf.type().kind() == "TensorType"
+        and any(aliases.may_contain_alias(leaf, constant) for constant in constants)
+    ]  # fmt: skip
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Returns the values in nested tuples and lists that a graph makes."""
+    if value.node().kind() not in ("prim::TupleConstruct", "prim::ListConstruct"):
+        return [value]
+    return [leaf for each in value.node().inputs() for leaf in _leaves(each)]
+
+
 def is_joined(module: ScriptModule) -> bool:
     """Returns whether the module chooses between planned modules; shape_dispatch.py makes these."""
     return getattr(module, "original_name", "") == JOINED

@@ -208,9 +208,12 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for table, before in saved:
-            table.clear()
-            table.update(before)
+        for table, before in saved:  # another thread may read a table meanwhile
+            for key in [key for key in table if key not in before]:
+                del table[key]
+            for key, value in before.items():
+                if key not in table or table[key] is not value:
+                    table[key] = value
 
 
 def _containers(table: dict[str, Any]) -> list[dict[str, Any]]:

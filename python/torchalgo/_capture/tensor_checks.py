@@ -31,17 +31,25 @@ def why_original(tensors: Sequence[Any], names: Sequence[str], device: torch.dev
 
 
 def check_tensors(
-    tensors: Sequence[Any], names: Sequence[str], device: torch.device, dtypes: set[torch.dtype]
+    tensors: Sequence[Any],
+    names: Sequence[str],
+    device: torch.device,
+    dtypes: Sequence[set[torch.dtype]],
 ) -> None:
-    """Raises torchalgo.Error if a tensor has another device or another floating-point dtype."""
-    for name, tensor in _named(tensors, names):
+    """Raises torchalgo.Error if a tensor has another device, or none of the planned dtypes.
+
+    Args:
+        dtypes: the planned ones of each tensor; none if they are not known.
+    """
+    for i, (name, tensor) in enumerate(_named(tensors, names)):
         if tensor.device != device:
             raise Error(
                 f"TA1203 forward: input {name} is on {tensor.device}, expected {device}: call"
                 f" .to({str(device)!r}) on it"
             )
-        if dtypes and tensor.dtype not in dtypes and tensor.is_floating_point():
-            want = " or ".join(sorted(map(str, dtypes)))
+        planned = dtypes[i] if i < len(dtypes) else {tensor.dtype}
+        if tensor.dtype not in planned:
+            want = " or ".join(sorted(map(str, planned)))
             raise Error(
                 f"TA1204 forward: input {name} is {tensor.dtype}, the plan was made for {want}:"
                 " convert it, or optimize the model in that dtype"

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm
 from torchalgo._capture.formats import Formats, with_formats
+from torchalgo._capture.freeze import writes_to_inputs
 from torchalgo._capture.shapes import Shapes
 from torchalgo._plan.result import Result
 from torchalgo._run.exported import ResultType, nested, plan_object, result_type
-from torchalgo._run.original import Original
 from torchalgo._run.runner import planned_inputs
 from torchalgo._run.unseen_shapes import UnseenShapes
 
@@ -31,10 +32,10 @@ class AsOp:
         results: Sequence[Result],
         form: CallForm,
         formats: Formats | None,
-        original: Original | None,
+        weights: _C.WeightWatch | None,
         others: UnseenShapes,
     ) -> None:
-        self._results, self._form, self._original = results, form, original
+        self._results, self._form, self._weights = results, form, weights
         self._others = others
         self._formats = formats
         self._type: ResultType = None
@@ -55,14 +56,16 @@ class AsOp:
             return 0
         if self._others.planned(shapes) < 0:
             return 0
+        # The op's schema promises that it changes no input.
+        if any(writes_to_inputs(result.scripted) for result in self._results):
+            return 0
         # A call outside of compiled code raises the error about changed weights.
-        if self._original is not None and self._original.weights.first_changed():
+        if self._weights is not None and self._weights.first_changed():
             return 0
         if self._plan is None:
             try:
                 self._type = result_type(self._results[0].scripted)
-                weights = None if self._original is None else self._original.weights
-                self._plan = plan_object(self._results, weights)
+                self._plan = plan_object(self._results, self._weights)
             except Error:  # a module branches, or returns a dict
                 return 0
         return int(self._plan.handle()) if _runs_on_meta(self._plan, shapes, dtypes) else 0

@@ -23,7 +23,7 @@ class Embedded(nn.Module):
 
     _original: Original | None  # None: the model is not available, for example after load
     _device: torch.device
-    _dtypes: set[torch.dtype]  # the types of floating-point inputs
+    _dtypes: list[set[torch.dtype]]  # the types of each input
 
     @property
     def scripted(self) -> ScriptModule:
@@ -137,7 +137,8 @@ class Embedded(nn.Module):
         return holder
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Self:
-        for dtype in self._dtypes or {torch.float32}:
+        floating = {d for each in self._dtypes for d in each if d.is_floating_point}
+        for dtype in floating or {torch.float32}:
             before = torch.empty(1, dtype=dtype, device=self._device)
             try:
                 after = fn(before)

@@ -217,13 +217,19 @@ class Optimized(PlannedCalls):
         with self._lock:
             plans = {shapes_text(result.shapes): result.plan for result in results}
             planned = original.plan(original.calls[: len(results)], plans)
+            if len(planned.results) < len(results):
+                raise KeyboardInterrupt  # it has ended the planning
             self._form = planned.form
             self._adopt(
                 [
-                    dataclasses.replace(before, scripted=now.scripted, frozen=now.frozen)
+                    dataclasses.replace(
+                        before, scripted=now.scripted, frozen=now.frozen,
+                        # Attributes of the model may decide for which sizes the plan is right.
+                        plan=dataclasses.replace(before.plan, inputs=now.plan.inputs),
+                    )
                     for before, now in zip(results, planned.results, strict=True)
                 ]
-            )
+            )  # fmt: skip
         return self
 
     def captured(self) -> CapturedCalls:
@@ -298,6 +304,7 @@ class Optimized(PlannedCalls):
                 f"TA2003 save: {str(path)!r} names a file of another format: end it in .pt for"
                 " TorchScript, or in .pt2 for torch.export"
             )
+        self._check_weights()
         if Path(path).suffix != ".pt2":
             module = self._portable() if portable else self.scripted
             write_file(path, self._bytes_of(module), "save")
@@ -389,9 +396,12 @@ class Optimized(PlannedCalls):
 
     def __copy__(self) -> Optimized:
         """Returns another module that shares the plans, the weights and the original model."""
-        return Optimized(*self._results, form=self._form, original=self._original)
+        copied = Optimized(*self._results, form=self._form, original=self._original)
+        copied._weights = self._weights
+        return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Optimized:
+        self._check_weights()
         original = None if self._original is None else self._original.copy(memo)
         with quiet_jit():
             copies = [copy.deepcopy(result.scripted, memo) for result in self._results]
@@ -403,6 +413,7 @@ class Optimized(PlannedCalls):
 
     def __reduce__(self) -> tuple[Callable[[bytes], Optimized], tuple[bytes]]:
         self._known("pickle")
+        self._check_weights()
         from torchalgo._run.load import from_bytes
 
         return from_bytes, (self._bytes_of(self.scripted),)

@@ -113,25 +113,22 @@ class Original:
         )
 
     def copy(self, memo: dict[int, Any]) -> Original:
-        """Returns a deep copy with its own weights. The example inputs are shared.
-
-        Raises: torchalgo.Error if a weight has changed since it was packed.
-        """
-        self.check_weights()
+        """Returns a deep copy with its own weights. The example inputs are shared."""
         model, tensor_model = copy.deepcopy((self.model, self.tensor_model), memo)
         return Original(model, self._planner, self.calls, tensor_model, self.formats)
 
-    def check_weights(self) -> None:
-        """Raises torchalgo.Error, with the weight's name, if a weight has changed since packing."""
-        # Under Dynamo, tensors have no addresses.
-        changed = "" if torch.compiler.is_compiling() else self.weights.first_changed()
-        if not changed:
-            return
-        raise Error(
-            f"TA1404 forward: weight {changed!r} of the original model was changed after"
-            " optimize: call .refresh() on the optimized module. It packs the new weights for the"
-            " same plan and measures nothing"
-        )
+
+def check_weights(weights: _C.WeightWatch) -> None:
+    """Raises torchalgo.Error, with the weight's name, if a weight has changed since packing."""
+    # Under Dynamo, tensors have no addresses.
+    changed = "" if torch.compiler.is_compiling() else weights.first_changed()
+    if not changed:
+        return
+    raise Error(
+        f"TA1404 forward: weight {changed!r} of the original model was changed after"
+        " optimize: call .refresh() on the optimized module. It packs the new weights for the"
+        " same plan and measures nothing"
+    )
 
 
 def _present_weights(model: nn.Module) -> _C.WeightWatch:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._compile import _disable_dynamo
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from torchalgo import _C
 from torchalgo._base.fork_lock import fork_lock
@@ -17,13 +18,13 @@ from torchalgo._base.script_errors import own_error, plain_error
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, form_of_script
 from torchalgo._capture.formats import ResultFormats
-from torchalgo._capture.freeze import ScriptModule
+from torchalgo._capture.freeze import ScriptModule, constant_results
 from torchalgo._capture.shapes import Shapes, shapes_of, shapes_text
 from torchalgo._capture.tensor_checks import check_tensors, why_original
 from torchalgo._plan.result import Result
 from torchalgo._run.as_op import AsOp
 from torchalgo._run.embedded import Embedded
-from torchalgo._run.original import Original
+from torchalgo._run.original import Original, check_weights
 from torchalgo._run.runner import dtype_named, runner_of
 from torchalgo._run.unseen_shapes import UnseenShapes
 
@@ -64,12 +65,15 @@ class PlannedCalls(Embedded):
         self._runners: dict[int, _C.GraphRunner] = {}
         self._first_runner: _C.GraphRunner | None = None
         self._as_op: AsOp | None = None
-        self._dtypes: set[torch.dtype] = set()
+        self._dtypes: list[set[torch.dtype]] = []  # of each input
+        # The weights that the plans have packed. Those of the original model may be newer.
+        self._weights: _C.WeightWatch | None = None
         self._device = torch.device("cpu")
         self._form = form
         self._rebuilds = False  # True: the model's result is built from what the plan returns
         self._formats: ResultFormats | None = None
         self._original = original
+        self._constants: list[int] = []  # the results that are constants of the plan
         self._lock = fork_lock()
         if results:
             self._adopt(results)
@@ -164,11 +168,13 @@ class PlannedCalls(Embedded):
         return self._forward(args, kwargs)
 
     def _check_weights(self) -> None:
-        if self._original is not None and self._results:
-            self._original.check_weights()
+        if self._weights is not None and self._results:
+            check_weights(self._weights)
 
     def _is_usual(self, tensors: tuple[torch.Tensor, ...]) -> bool:
         """Returns True if the first plan's result for these tensors is returned unchanged."""
+        if self._constants:
+            return False
         if self._formats is None:
             return not self._rebuilds
         if self._rebuilds or not self._formats.is_exact:
@@ -234,6 +240,11 @@ class PlannedCalls(Embedded):
 
     def _finished(self, returned: Any, tensors: tuple[Any, ...]) -> Any:
         """Returns the model's result, built from what a plan returned."""
+        if self._constants:  # the caller may change its results in place
+            leaves, form = tree_flatten(returned)
+            for i in self._constants:
+                leaves[i] = leaves[i].clone()
+            returned = tree_unflatten(leaves, form)
         if self._formats is not None:
             returned = self._formats.apply(returned, tensors)
         return self._form.result(returned) if self._form is not None else returned
@@ -286,8 +297,8 @@ class PlannedCalls(Embedded):
                 self._adopt(planned.results)
 
     def _adopt(self, results: Sequence[Result]) -> None:
-        dtypes = {dtype_named(i.dtype) for result in results for i in result.plan.inputs}
-        self._dtypes = {dtype for dtype in dtypes if dtype.is_floating_point}
+        every = [[dtype_named(i.dtype) for i in result.plan.inputs] for result in results]
+        self._dtypes = list(map(set, zip(*every, strict=True)))
         self._device = torch.device(results[0].device)
         # These are no submodules, so that .to() and the like do not look for weights in them.
         self._scripted_of = {result.shapes: result.scripted for result in results}
@@ -299,13 +310,15 @@ class PlannedCalls(Embedded):
         if self._form is None:
             self._form = form_of_script(results[0].scripted)
         self._joined = None
+        self._constants = constant_results(results[0].scripted)
         self._others = UnseenShapes(results, self._original)
         self._rebuilds = self._form.output is not None
         self._formats = None
         if self._original is not None and self._original.tensor_model is not None:
             self._formats = ResultFormats(self._original.run_tensors, self._original.formats)
         formats = None if self._formats is None else self._formats.of_contiguous
-        self._as_op = AsOp(results, self._form, formats, self._original, self._others)
+        self._weights = None if self._original is None else self._original.weights
+        self._as_op = AsOp(results, self._form, formats, self._weights, self._others)
         is_usual = self._form.is_positional
         self._first_runner = self._runners.get(id(results[0].scripted)) if is_usual else None
         self._results = tuple(results)  # last: other threads may run plans from here on
