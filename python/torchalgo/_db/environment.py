@@ -24,6 +24,7 @@ from torchalgo._ir.costs import environment as plan_environment
 # is not listed depends on all facts.
 CPU_FACTS = ("cpu", "cpu_id", "isa", "threads", "weights")
 GPU_FACTS = ("gpu", "isa", "driver", "weights")
+PROBE = "2"  # the version of the probe of the highest rates
 _ATEN_CPU = (*CPU_FACTS, "torch", "onednn", "capability", "flags")
 _CUDNN = (*GPU_FACTS, "cuda", "cudnn")
 _ATEN_GPU = (*_CUDNN, "torch", "flags")
@@ -82,7 +83,7 @@ class Environment:
         """Returns the facts that the highest rates of the device depend on, as JSON."""
         names = ("cpu", "cpu_id", "isa", "threads", "gpu")
         facts = {name: self.facts[name] for name in names if name in self.facts}
-        return _text({**facts, **self.measured, "torchalgo": _C.version})
+        return _text({**facts, **self.measured, "torchalgo": _C.version, "probe": PROBE})
 
     def texts(self) -> list[str]:
         """Returns every environment that a cost of this device may have, as JSON."""
@@ -137,7 +138,9 @@ def _cpu_flags() -> str:
     """Returns the settings of a user that change what ATen's convolutions run."""
     mkldnn = torch.backends.mkldnn
     precision = getattr(getattr(mkldnn, "conv", None), "fp32_precision", "none")
-    return f"onednn={int(bool(getattr(mkldnn, 'enabled', True)))} fp32={precision}"
+    text = f"onednn={int(bool(getattr(mkldnn, 'enabled', True)))} fp32={precision}"
+    matmul = getattr(getattr(mkldnn, "matmul", None), "fp32_precision", "none")
+    return text if matmul == "none" else f"{text} matmul={matmul}"
 
 
 def _gpu_flags() -> str:

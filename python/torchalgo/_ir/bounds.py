@@ -110,9 +110,14 @@ class Peaks:
 def probe_cpu() -> Peaks:
     """Returns the rates of this CPU with torch's number of threads.
 
-    Each number of threads is probed once per process.
+    Each number of threads is probed once per process, or again after forget_probe().
     """
     return _probed_with(torch.get_num_threads())
+
+
+def forget_probe() -> None:
+    """Lets the next probe_cpu() probe again, because other programs disturbed the last one."""
+    _probed_with.cache_clear()
 
 
 @functools.cache

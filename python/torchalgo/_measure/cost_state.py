@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from torchalgo import _C
 from torchalgo._base.timings import Timings
-from torchalgo._ir.bounds import COARSE_BOUND, Peaks
+from torchalgo._ir.bounds import COARSE_BOUND, Peaks, forget_probe
 from torchalgo._ir.costs import TICKS_PER_NS, Cost, CostFile, Key, Passed
 from torchalgo._ir.problems import dtype_of
 from torchalgo._measure.allowed import Rules
@@ -51,7 +51,7 @@ class CostState:
     ) -> None:
         self._bench, self._cost_file, self._timings = bench, cost_file, timings
         self._max_rel_error, self._guide = max_rel_error, guide
-        self._is_probed = False
+        self._probes_left = 2  # the second one if the first was disturbed
         with timings.step("look up"):
             peaks = None if cost_file is None else cost_file.read_peaks()
         if peaks is None:
@@ -77,7 +77,7 @@ class CostState:
     # ---- bounds and predictions ------------------------------------------------------------------
 
     def probe(self) -> bool:
-        """Probes the machine's peak rates, once.
+        """Probes the machine's peak rates, unless this was done before without a disturbance.
 
         Returns True if it is faster than was known before. Then all bounds have become lower.
         """
@@ -88,18 +88,23 @@ class CostState:
         return True
 
     def _probed(self, before: Peaks | None) -> Peaks | None:
-        """Returns the higher rates of `before` and of the first probe. Later calls do not probe."""
-        if self._is_probed:
+        """Returns the higher rates of `before` and of a probe, or `before` if no probe is left."""
+        if not self._probes_left:
             return before
-        self._is_probed = True
         watch = WaitWatch()
         with self._timings.step("probe"):
             found = self._bench.peaks()
         if found is None:
+            self._probes_left = 0
             return before
         peaks = found if before is None else before.raised_by(found)
-        if peaks != before and self._cost_file is not None and not watch.was_disturbed():
-            self._cost_file.keep_peaks(peaks)
+        if watch.was_disturbed():
+            self._probes_left -= 1
+            forget_probe()
+        else:
+            self._probes_left = 0
+            if peaks != before and self._cost_file is not None:
+                self._cost_file.keep_peaks(peaks)
         return peaks
 
     def predict(self, keys: Iterable[Key]) -> None:

@@ -10,7 +10,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -77,6 +77,15 @@ def time_interleaved(
             for name in rng.sample(list(calls), len(calls)):
                 times[name].append(apply_where_it_runs(calls[name], timed))
     return times
+
+
+def is_clear(times: Mapping[str, Sequence[float]]) -> bool:
+    """Returns whether each of at least three rounds of the plan beat each round of the others."""
+    plan = times[PLAN]
+    others = [
+        ns for name, each in times.items() if name not in (PLAN, SINGLE_LAYOUT) for ns in each
+    ]
+    return len(plan) >= 3 and bool(others) and max(plan) < min(others)
 
 
 def meter_interleaved(
