@@ -113,9 +113,11 @@ class FxModel(nn.Module):
             self._fx_scopes[node.name] = [path for path, _ in calls]
             for path, made_by in calls:
                 self._module_at(path, made_by)
-        for name, (path, tensor) in inputs.weights.items():
-            owner, _, last = path.rpartition(".")
-            self._register(name, owner, last, tensor)
+        places = {name: path.rpartition(".") for name, (path, _) in inputs.weights.items()}
+        for owner, _, _ in places.values():  # before any weight gets such a name
+            self._module_at(owner)
+        for name, (owner, _, last) in places.items():
+            self._register(name, owner, last, inputs.weights[name][1])
 
     def run_graph(self, tensors: Sequence[torch.Tensor]) -> Any:
         """Runs the graph with the present weights.
@@ -153,7 +155,7 @@ class FxModel(nn.Module):
         taken = {**module._modules, **module._parameters, **module._buffers}
         # Two variables may have a module of the same path, and a weight may have the name of an
         # attribute.
-        while last in taken or hasattr(type(module), last) or last.startswith("_fx_"):
+        while last in taken or hasattr(module, last) or last.startswith("_fx_"):
             last += "_"
         table = module._parameters if isinstance(tensor, nn.Parameter) else module._buffers
         table[last] = tensor  # type: ignore[assignment]

@@ -63,6 +63,8 @@ def read_div(op: Op) -> Value:
         raise DamagedError("it divides integers by 0")
     if not isinstance(b, Constant):
         raise NotSupportedError("it divides integers by values that each call computes")
+    if bool((b.tensor == -1).any()):  # PyTorch divides the least integer by -1, which is a signal
+        raise NotSupportedError("it divides integers by -1")
     return op.call(torch.div, a, b, rounding_mode="trunc")
 
 

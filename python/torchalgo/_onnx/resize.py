@@ -44,7 +44,8 @@ def read_resize(op: Op) -> Value:
         raise NotSupportedError(f"coordinate_transformation_mode is {coordinates[:40]!r}")
     axes = _axes(op, src)
     changed = [each for each in axes if not _is_unchanged(each, src)]
-    if not changed:
+    # As ONNX Runtime, which copies the input if no size changes, whatever the scales are.
+    if all(axis.size is not None and axis.result == axis.size for axis in changed):
         return op.value(0)
     if mode == "nearest":
         return _nearest(op, src, changed, coordinates)
@@ -60,7 +61,9 @@ def _is_unchanged(axis: _Axis, src: Tensor) -> bool:
         is_read = axis.result.node.target is torch.ops.aten.sym_size.int
         own = tuple(shape.shape[axis.axis] for shape in src.shapes)
         return axis.axis < 2 and is_read and axis.result.values == own
-    return axis.scale == 1.0 or (axis.size is not None and axis.result == axis.size)
+    if axis.scale is not None:  # one near 1 moves the positions, even if the size stays
+        return axis.scale == 1.0
+    return axis.size is not None and axis.result == axis.size
 
 
 def _axes(op: Op, src: Tensor) -> list[_Axis]:
@@ -157,6 +160,8 @@ def _indices(axis: _Axis, result: int, coordinates: str, how: str) -> list[int]:
 def _is_torch_nearest(axis: _Axis, coordinates: str, how: str) -> bool:
     """Returns True if torch's nearest mode takes the same elements, for each size that may come."""
     factor = axis.scale
+    if factor is not None and axis.result == axis.size:  # torch leaves such an axis as it is
+        return False
     if factor is not None and factor == int(factor):
         # x / factor rounded down; for half pixels (x + 0.5) / factor - 0.5, which is no half.
         if coordinates == "asymmetric" and how == "floor":
@@ -212,6 +217,10 @@ def _interpolated(
         is_whole = axis.scale is None or (
             axis.scale == int(axis.scale) or (axis.size or 0.5) * axis.scale == axis.result
         )
+        # PyTorch leaves an axis as it is if its size stays. By the standard the positions move.
+        may_stay = axis.scale is not None and 1 < axis.scale < 1.5 and axis.size is None
+        if may_stay or (axis.scale is not None and axis.result == axis.size):
+            raise NotSupportedError(f"the scale {axis.scale}, which is near 1")
         if is_aligned and not is_whole:
             raise NotSupportedError("align_corners with a scale that gives no whole size")
         if coordinates == "pytorch_half_pixel" and axis.result == 1 and axis.size != 1:

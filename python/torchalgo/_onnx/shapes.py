@@ -15,6 +15,7 @@ from torchalgo._onnx.refusal import DamagedError, NotSupportedError, TooLargeErr
 from torchalgo._onnx.values import (
     Constant,
     Number,
+    Size,
     Tensor,
     Value,
     as_value,
@@ -169,6 +170,9 @@ def _cut(op: Op, src: Tensor, start: Number, end: Number, axis: int, step: int) 
     if dims_of(src)[axis] is None and count is not None and count > 1:
         # A smaller size would give fewer elements.
         raise NotSupportedError(f"it takes {count} elements of a size that the file leaves open")
+    if count is not None and (isinstance(start, Size) or isinstance(end, Size)):
+        # The choices of open sizes are large, so both take all elements. A small one takes fewer.
+        raise NotSupportedError("it takes elements up to a size that the file leaves open")
     return found
 
 

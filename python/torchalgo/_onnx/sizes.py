@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
 from torchalgo._onnx import tensors
 from torchalgo._onnx.op import Op
 from torchalgo._onnx.refusal import DamagedError, NotSupportedError
 from torchalgo._onnx.shapes import read_identity
-from torchalgo._onnx.values import Constant, Number, Sizes, Value, as_value, numbers_of
+from torchalgo._onnx.values import Constant, Number, Size, Sizes, Value, as_value, numbers_of
 
 
 def are_sizes(inputs: Sequence[Value | None]) -> bool:
@@ -53,7 +54,20 @@ def _read_div(op: Op) -> Value:
     divisors, _ = _list(op, 1)
     if any(not isinstance(each, int) or each < 1 for each in divisors):
         raise NotSupportedError("it divides sizes by other numbers than positive constants")
+    if any(isinstance(each, Size) and not _is_a_count(each.node) for each in _list(op, 0)[0]):
+        raise NotSupportedError("it divides a number that may be negative")
     return _arithmetic(operator.floordiv)(op)
+
+
+def _is_a_count(value: Any) -> bool:
+    """Returns whether a number is never negative: a size, or what is made of sizes without Sub."""
+    if isinstance(value, int):
+        return value >= 0
+    keeping = (operator.add, operator.mul, operator.floordiv)
+    if not isinstance(value, fx.Node):
+        return False
+    is_size = value.target is torch.ops.aten.sym_size.int
+    return is_size or (value.target in keeping and all(map(_is_a_count, value.args)))
 
 
 def _read_cast(op: Op) -> Value:
@@ -114,7 +128,7 @@ def _read_reshape(op: Op) -> Value:
 
 
 def _read_equal(op: Op) -> Value:
-    """Compares sizes with a negative number, which they never equal, or constants."""
+    """Compares sizes with negative numbers, which they never equal, or constants."""
     (a, _), (b, _) = _list(op, 0), _list(op, 1)
     if 1 in (len(a), len(b)):
         a, b = (each * max(len(a), len(b)) if len(each) == 1 else each for each in (a, b))
@@ -122,10 +136,12 @@ def _read_equal(op: Op) -> Value:
     for x, y in zip(a, b, strict=len(a) == len(b)):
         if isinstance(x, int) and isinstance(y, int):
             found.append(x == y)
-        elif (isinstance(x, int) and x < 0) or (isinstance(y, int) and y < 0):
-            found.append(False)
-        else:
+            continue
+        number, size = (x, y) if isinstance(x, int) else (y, x)
+        is_below = isinstance(number, int) and number < 0
+        if not is_below or not isinstance(size, Size) or not _is_a_count(size.node):
             raise NotSupportedError("it compares open sizes")
+        found.append(False)
     return Constant(torch.tensor(found, dtype=torch.bool))
 
 

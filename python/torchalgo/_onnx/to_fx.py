@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import keyword
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -127,8 +128,10 @@ def _add_inputs(
     names: set[str] = set()
     for each in inputs:
         name = identifier(each.name)
-        while name in names or keyword.iskeyword(name) or name == "self":
-            name += "_"
+        # fx names the weights' arguments weight_0 and so on.
+        taken = re.fullmatch(r"weight_\d+|self|__debug__", name)
+        while name in names or keyword.iskeyword(name) or taken:
+            name, taken = name + "_", None
         names.add(name)
         shapes = []
         for choice in range(builder.choices):
@@ -150,11 +153,17 @@ def _read(node: Node, values: dict[str, Value], opset: int, builder: Builder) ->
     if read is None:
         raise NotSupportedError("the op is not read by load_onnx")
     op = Op(node, inputs, opset, builder)
+    if not node.outputs:
+        raise DamagedError("it has no outputs")
     results = read(op)
     unread = op.unread_attributes()
     if unread:
         raise NotSupportedError(f"the attribute {unread[0][:100]!r} is not read by load_onnx")
-    return results if isinstance(results, list) else [results]
+    made = results if isinstance(results, list) else [results]
+    further = [name for name in node.outputs[len(made) :] if name]
+    if further:
+        raise DamagedError(f"it has no output {further[0][:100]!r}")
+    return made
 
 
 def _add_outputs(names: Sequence[str], values: dict[str, Value], builder: Builder) -> None:
