@@ -95,14 +95,15 @@ class _Chosen(nn.Module):
 class _Padded(_Chosen):
     """The padding of a convolution that is not transposed."""
 
-    def _padded(self, input: Tensor) -> tuple[Tensor, list[int]]:
+    def _padded(self, input: Tensor, weight: Tensor) -> tuple[Tensor, list[int]]:
         """Returns the input with the padding that the op cannot do, and the op's own padding."""
-        padding = [0 for _ in self.kernel_size]  # type: ignore[union-attr]
+        window = list(weight.shape[2:])
+        padding = [0] * len(window)
         if self.padding_mode != "zeros":
             input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
         elif isinstance(self.padding, str):
             if self.padding == "same":
-                padding, behind = same_padding(self.kernel_size, self.dilation)
+                padding, behind = same_padding(window, self.dilation)
                 if sum(behind) > 0:
                     input = F.pad(input, behind)
         else:
@@ -126,7 +127,7 @@ class Conv1d(_Padded, nn.Conv1d):
     """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        input, padding = self._padded(input)
+        input, padding = self._padded(input, weight)
         return torch.ops.torchalgo.conv1d(
             input,
             weight,
@@ -157,7 +158,7 @@ class Conv2d(_Padded, nn.Conv2d):
     """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        input, padding = self._padded(input)
+        input, padding = self._padded(input, weight)
         return torch.ops.torchalgo.conv2d(
             input,
             weight,
@@ -188,7 +189,7 @@ class Conv3d(_Padded, nn.Conv3d):
     """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        input, padding = self._padded(input)
+        input, padding = self._padded(input, weight)
         return torch.ops.torchalgo.conv3d(
             input,
             weight,
