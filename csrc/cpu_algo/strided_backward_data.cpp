@@ -173,9 +173,11 @@ std::vector<StridedPart> strided_parts(const ConvProblem& conv) {
   if (conv.is_3d || conv.dilation_h != 1 || conv.dilation_w != 1) return {};
   const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
   if (dst[2] < 1 || dst[3] < 1 || has(conv.epilogue, PostOp::kAdd)) return {};
+  // All sizes must have the same parts, because packed weights are used for all sizes.
+  if (conv.h < conv.stride_h || conv.w < conv.stride_w) return {};
   std::vector<StridedPart> parts;
-  for (std::int64_t row = 0; row < std::min(conv.stride_h, conv.h); ++row) {
-    for (std::int64_t column = 0; column < std::min(conv.stride_w, conv.w); ++column) {
+  for (std::int64_t row = 0; row < conv.stride_h; ++row) {
+    for (std::int64_t column = 0; column < conv.stride_w; ++column) {
       if (!has_paddings(conv, row, column)) return {};
       parts.push_back(part_of(conv, row, column));
       if (!parts.back().twin && !conv.epilogue.empty()) return {};

@@ -16,8 +16,8 @@ namespace torchalgo {
 /// last one reveals most writes through `.data`, which do not raise the version.
 class WeightWatch {
  public:
-  /// Records the present state. Weights without a version or memory (inference tensors, sparse
-  /// tensors) are never seen as changed.
+  /// Records the present state. Sparse weights are never seen as changed. Tensors that were made in
+  /// inference mode have no version, so only their address and middle element are compared.
   WeightWatch(const std::vector<at::Tensor>& weights, std::vector<std::string> names);
   virtual ~WeightWatch() = default;
   WeightWatch(const WeightWatch&) = delete;

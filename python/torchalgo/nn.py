@@ -97,13 +97,16 @@ class _Padded(_Chosen):
 
     def _padded(self, input: Tensor, weight: Tensor) -> tuple[Tensor, list[int]]:
         """Returns the input with the padding that the op cannot do, and the op's own padding."""
-        window = list(weight.shape[2:])
-        padding = [0] * len(window)
+        padding = [0 for _ in self.kernel_size]  # type: ignore[union-attr]
         if self.padding_mode != "zeros":
             input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
         elif isinstance(self.padding, str):
             if self.padding == "same":
-                padding, behind = same_padding(window, self.dilation)
+                # The sizes of the weight count, as in PyTorch. In a trace they are no numbers.
+                if torch.jit.is_tracing():  # type: ignore[attr-defined]
+                    padding, behind = same_padding(self.kernel_size, self.dilation)
+                else:
+                    padding, behind = same_padding(weight.shape[2:], self.dilation)
                 if sum(behind) > 0:
                     input = F.pad(input, behind)
         else:

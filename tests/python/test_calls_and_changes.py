@@ -152,7 +152,8 @@ class WithConstants(OneConv):
         self.register_buffer("anchors", torch.arange(4.0))
 
     def forward(self, x: Tensor) -> Any:
-        return self.conv(x), torch.zeros(1), (self.anchors * 2).view(2, 2)
+        more = {"a": self.conv(x) + 1, "b": torch.ones(2)}
+        return self.conv(x), torch.zeros(1), (self.anchors * 2).view(2, 2), more
 
 
 @torch.no_grad()
@@ -164,7 +165,7 @@ def test_a_result_that_is_a_constant_may_be_changed_by_the_caller(tmp_path: Path
         for _ in range(2):
             results = module(x)
             torch.testing.assert_close(results, model(x), rtol=1e-4, atol=1e-5)
-            for each in results:
+            for each in (*results[:3], *results[3].values()):
                 each += 5
 
 

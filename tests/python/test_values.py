@@ -280,6 +280,24 @@ def test_a_scripted_model_is_right_for_other_values_and_sizes(
             assert output_error(found, expected) <= 1e-5
 
 
+@pytest.mark.filterwarnings("ignore:torchalgo. inputs are")
+@pytest.mark.parametrize("primitive", ["cpu.im2col_gemm", "cpu.im2row_gemm", ""])
+@torch.no_grad()
+def test_a_transposed_convolution_is_right_for_results_smaller_than_its_stride(
+    primitive: str,
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.ConvTranspose2d(16, 16, 3, stride=2, padding=1)).eval()
+    sizes = [(8, 8), (8, 1), (1, 8), (8, 8)]
+    if not primitive:
+        sizes = [(1, 8), (8, 8), (8, 1), (1, 8)]
+    overrides = {"*": primitive} if primitive else None
+    fast = optimize(model, rand(1, 16, *sizes[0]), overrides=overrides, run_untimed=True)
+    for size in sizes:
+        x = rand(1, 16, *size)
+        assert output_error(fast(x), model(x)) <= 1e-5
+
+
 def test_an_empty_batch_is_right() -> None:
     model = make(torch.relu)
     fast = planned(model, rand(2, 3, 16, 16))

@@ -177,32 +177,21 @@ def writes_to_inputs(module: ScriptModule) -> bool:
     return any(aliases.has_writers(value) for value in list(graph.inputs())[1:])
 
 
-def constant_results(module: ScriptModule) -> list[int]:
-    """Returns which tensors of the module's result may share memory with constants of its graph.
-
-    They are counted in the order of `torch.utils._pytree.tree_leaves`.
-    """
+def constants_in_results(module: ScriptModule) -> frozenset[int]:
+    """Returns the addresses of the constants of a graph whose memory a result may share."""
     graph: Any = module.graph
-    constants = [
-        node.output() for node in graph.nodes()
+    nodes = [
+        node for node in graph.nodes()
         if node.kind() == "prim::Constant" and node.output().type().kind() == "TensorType"
     ]  # fmt: skip
-    if not constants:
-        return []
-    aliases = graph.alias_db()
-    leaves = [leaf for value in graph.outputs() for leaf in _leaves(value)]
-    return [
-        i for i, leaf in enumerate(leaves)
-        if leaf.type().kind() == "TensorType"
-        and any(aliases.may_contain_alias(leaf, constant) for constant in constants)
-    ]  # fmt: skip
-
-
-def _leaves(value: Any) -> list[Any]:
-    """Returns the values in nested tuples and lists that a graph makes."""
-    if value.node().kind() not in ("prim::TupleConstruct", "prim::ListConstruct"):
-        return [value]
-    return [leaf for each in value.node().inputs() for leaf in _leaves(each)]
+    if not nodes:
+        return frozenset()
+    aliases, results = graph.alias_db(), list(graph.outputs())
+    return frozenset(
+        node.t("value").untyped_storage().data_ptr()
+        for node in nodes
+        if any(aliases.may_contain_alias(result, node.output()) for result in results)
+    )
 
 
 def is_joined(module: ScriptModule) -> bool:

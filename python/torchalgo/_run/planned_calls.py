@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch._compile import _disable_dynamo
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_map_only
 
 from torchalgo import _C
 from torchalgo._base.fork_lock import fork_lock
@@ -18,7 +18,7 @@ from torchalgo._base.script_errors import own_error, plain_error
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, form_of_script
 from torchalgo._capture.formats import ResultFormats
-from torchalgo._capture.freeze import ScriptModule, constant_results
+from torchalgo._capture.freeze import ScriptModule, constants_in_results
 from torchalgo._capture.shapes import Shapes, shapes_of, shapes_text
 from torchalgo._capture.tensor_checks import check_tensors, why_original
 from torchalgo._plan.result import Result
@@ -73,7 +73,7 @@ class PlannedCalls(Embedded):
         self._rebuilds = False  # True: the model's result is built from what the plan returns
         self._formats: ResultFormats | None = None
         self._original = original
-        self._constants: list[int] = []  # the results that are constants of the plan
+        self._constants: frozenset[int] = frozenset()  # addresses of those that are results
         self._lock = fork_lock()
         if results:
             self._adopt(results)
@@ -241,13 +241,14 @@ class PlannedCalls(Embedded):
     def _finished(self, returned: Any, tensors: tuple[Any, ...]) -> Any:
         """Returns the model's result, built from what a plan returned."""
         if self._constants:  # the caller may change its results in place
-            leaves, form = tree_flatten(returned)
-            for i in self._constants:
-                leaves[i] = leaves[i].clone()
-            returned = tree_unflatten(leaves, form)
+            returned = tree_map_only(torch.Tensor, self._copied_constant, returned)
         if self._formats is not None:
             returned = self._formats.apply(returned, tensors)
         return self._form.result(returned) if self._form is not None else returned
+
+    def _copied_constant(self, tensor: torch.Tensor) -> torch.Tensor:
+        is_constant = tensor.untyped_storage().data_ptr() in self._constants
+        return tensor.clone() if is_constant else tensor
 
     def _module_for(self, tensors: tuple[Any, ...]) -> ScriptModule | str:
         """Returns the module that runs these tensors, or the reason why there is none."""
@@ -310,7 +311,9 @@ class PlannedCalls(Embedded):
         if self._form is None:
             self._form = form_of_script(results[0].scripted)
         self._joined = None
-        self._constants = constant_results(results[0].scripted)
+        self._constants = frozenset().union(
+            *(constants_in_results(result.scripted) for result in results)
+        )
         self._others = UnseenShapes(results, self._original)
         self._rebuilds = self._form.output is not None
         self._formats = None
