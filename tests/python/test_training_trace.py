@@ -137,7 +137,7 @@ class Sizes(OneConv):
     """It keeps the last size, which is the same in each call with a plan."""
 
     def forward(self, x: Tensor) -> Tensor:
-        self.size = tuple(x.shape[2:])
+        self.size, self.unknown = tuple(x.shape[2:]), float("nan")
         return self.conv(x)
 
 

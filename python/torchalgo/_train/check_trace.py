@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten
 
-from torchalgo._train.known_ops import is_altered
+from torchalgo._train.known_ops import OF_MODULES, is_altered
 
 _TOLERANCE = 1e-3  # both run the same operations of PyTorch
-_OF_MODULES = frozenset(vars(nn.Module()))
 
 
 def check_trace(model: nn.Module, whole: fx.GraphModule, inputs: Sequence[Tensor]) -> None:
@@ -58,8 +57,12 @@ def _run(run: Callable[..., Any], inputs: Sequence[Tensor], seed: int) -> Any:
     numpy = sys.modules.get("numpy")
     state, numpy_state = random.getstate(), None if numpy is None else numpy.random.get_state()
     try:
-        with torch.random.fork_rng(devices=[x.device for x in inputs if x.is_cuda]):
-            torch.manual_seed(seed)
+        devices = {x.device for x in inputs if x.is_cuda}
+        with torch.random.fork_rng(devices=devices):
+            torch.default_generator.manual_seed(seed)
+            for device in devices:
+                with torch.cuda.device(device):
+                    torch.cuda.manual_seed(seed)
             random.seed(seed)
             if numpy is not None:
                 numpy.random.seed(seed)
@@ -96,16 +99,16 @@ def _attributes(model: nn.Module) -> dict[str, Any]:
         f"{path}.{name}".lstrip("."): _comparable(value)
         for path, module in model.named_modules()
         for name, value in vars(module).items()
-        if name not in _OF_MODULES
+        if name not in OF_MODULES
     }
 
 
 def _comparable(value: Any, depth: int = 3) -> Any:
-    """Returns numbers and texts as they are, what is in containers, and else the identity."""
+    """Returns numbers and texts, what is in containers, and of other objects the identity."""
     if isinstance(value, Tensor):
-        return [list(value.shape), value.dtype, value.sum().item()]
+        return [list(value.shape), value.dtype, repr(value.sum().item())]
     if isinstance(value, bool | int | float | complex | str | bytes | None):
-        return value
+        return repr(value)  # so that NaN equals NaN
     if depth and isinstance(value, dict):
         return [(_comparable(k, 0), _comparable(v, depth - 1)) for k, v in value.items()]
     if depth and isinstance(value, list | tuple | deque):

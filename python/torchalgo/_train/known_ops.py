@@ -57,6 +57,9 @@ _CALLED = frozenset(("forward", "_conv_forward"))
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
+OF_MODULES = frozenset(vars(nn.Module()))  # the attributes that each module has
+
+
 def is_altered(module: nn.Module) -> bool:
     """Returns whether a call of the module itself is not just the forward of its class.
 

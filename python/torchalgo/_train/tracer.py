@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
-from torchalgo._train.known_ops import is_altered, is_norm_with_activation
+from torchalgo._train.known_ops import OF_MODULES, is_altered, is_norm_with_activation
 from torchalgo._train.stochastic_depth import is_drop_path
 
 AUGMENTED = frozenset(  # operators such as y += x
@@ -202,7 +202,7 @@ def _refuse_kept_tensors(
     `self.count += 1` is allowed for a buffer: it changes the same tensor, and the trace shows it.
     """
     for path, module in copied.named_modules():
-        own = {k: v for k, v in vars(module).items() if k not in _OF_MODULES}
+        own = {k: v for k, v in vars(module).items() if k not in OF_MODULES}
         for name, value in {**own, **module._buffers, **module._parameters}.items():
             kept = [each for each in tree_leaves(value) if isinstance(each, fx.Proxy)]
             buffer = buffers.get((module, name), tracer)
@@ -211,9 +211,6 @@ def _refuse_kept_tensors(
                     f"forward assigns a tensor to {path + '.' if path else ''}{name}, which a trace"
                     " does not repeat"
                 )
-
-
-_OF_MODULES = frozenset(vars(nn.Module()))  # attributes that each module has
 
 
 class _Meta(NamedTuple):
