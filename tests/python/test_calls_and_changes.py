@@ -72,6 +72,21 @@ def test_a_copy_notices_new_weights_after_the_other_one_was_refreshed() -> None:
 
 
 @torch.no_grad()
+def test_the_parts_of_a_copy_notice_new_weights_too() -> None:
+    model, shapes = with_norm(), [(1, 3, 8, 8), (1, 3, 12, 12)]
+    fast = torchalgo.optimize(model, shapes=shapes, budget_s=4.0, settings=QUICK)
+    stale = copy.copy(fast)
+    for parameter in model.parameters():
+        parameter.mul_(1.5)
+    fast.refresh()
+    for shape, part in zip(shapes, stale.by_shape.values(), strict=True):
+        with pytest.raises(torchalgo.Error, match="TA1404"):
+            part(rand(*shape))
+    for shape, part in zip(shapes, fast.by_shape.values(), strict=True):
+        torch.testing.assert_close(part(rand(*shape)), model(rand(*shape)), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
 def test_changed_weights_are_not_saved_or_pickled(tmp_path: Path) -> None:
     model, x = with_norm(), rand(1, 3, 8, 8)
     fast = planned(model, x)

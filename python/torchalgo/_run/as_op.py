@@ -56,13 +56,13 @@ class AsOp:
             return 0
         if self._others.planned(shapes) < 0:
             return 0
-        # The op's schema promises that it changes no input.
-        if any(writes_to_inputs(result.scripted) for result in self._results):
-            return 0
         # A call outside of compiled code raises the error about changed weights.
         if self._weights is not None and self._weights.first_changed():
             return 0
         if self._plan is None:
+            # The op's schema promises that it changes no input.
+            if any(writes_to_inputs(result.scripted) for result in self._results):
+                return 0
             try:
                 self._type = result_type(self._results[0].scripted)
                 self._plan = plan_object(self._results, self._weights)

@@ -90,6 +90,7 @@ class Optimized(PlannedCalls):
                 result,
                 form=self._form,
                 original=None if self._original is None else self._original.alone(i),
+                weights=self._weights,
             )
             for i, result in enumerate(results)
         }
@@ -396,9 +397,9 @@ class Optimized(PlannedCalls):
 
     def __copy__(self) -> Optimized:
         """Returns another module that shares the plans, the weights and the original model."""
-        copied = Optimized(*self._results, form=self._form, original=self._original)
-        copied._weights = self._weights
-        return copied
+        return Optimized(
+            *self._results, form=self._form, original=self._original, weights=self._weights
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Optimized:
         self._check_weights()

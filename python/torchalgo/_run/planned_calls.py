@@ -45,6 +45,7 @@ class PlannedCalls(Embedded):
         *results: Result,
         form: CallForm | None = None,
         original: Original | None = None,
+        weights: _C.WeightWatch | None = None,
     ) -> None:
         """Holds the results of planning. `optimize` and `load` call this.
 
@@ -52,6 +53,7 @@ class PlannedCalls(Embedded):
             results: one result per shape. If there is none, the first call is planned.
             form: the arguments and results of calls. None: those of the first result's module.
             original: the original model; None if it is not available, for example after load.
+            weights: those that the results have packed. None: those of the last plan of `original`.
         """
         super().__init__()
         self.training = False
@@ -66,8 +68,7 @@ class PlannedCalls(Embedded):
         self._first_runner: _C.GraphRunner | None = None
         self._as_op: AsOp | None = None
         self._dtypes: list[set[torch.dtype]] = []  # of each input
-        # The weights that the plans have packed. Those of the original model may be newer.
-        self._weights: _C.WeightWatch | None = None
+        self._weights: _C.WeightWatch | None = None  # that the plans have packed
         self._device = torch.device("cpu")
         self._form = form
         self._rebuilds = False  # True: the model's result is built from what the plan returns
@@ -76,7 +77,7 @@ class PlannedCalls(Embedded):
         self._constants: frozenset[int] = frozenset()  # addresses of those that are results
         self._lock = fork_lock()
         if results:
-            self._adopt(results)
+            self._adopt(results, weights)
 
     @property
     def unseen(self) -> Counter[str]:
@@ -297,7 +298,7 @@ class PlannedCalls(Embedded):
                 self._form = planned.form
                 self._adopt(planned.results)
 
-    def _adopt(self, results: Sequence[Result]) -> None:
+    def _adopt(self, results: Sequence[Result], weights: _C.WeightWatch | None = None) -> None:
         every = [[dtype_named(i.dtype) for i in result.plan.inputs] for result in results]
         self._dtypes = list(map(set, zip(*every, strict=True)))
         self._device = torch.device(results[0].device)
@@ -320,7 +321,9 @@ class PlannedCalls(Embedded):
         if self._original is not None and self._original.tensor_model is not None:
             self._formats = ResultFormats(self._original.run_tensors, self._original.formats)
         formats = None if self._formats is None else self._formats.of_contiguous
-        self._weights = None if self._original is None else self._original.weights
+        if weights is None and self._original is not None:
+            weights = self._original.weights
+        self._weights = weights
         self._as_op = AsOp(results, self._form, formats, self._weights, self._others)
         is_usual = self._form.is_positional
         self._first_runner = self._runners.get(id(results[0].scripted)) if is_usual else None
