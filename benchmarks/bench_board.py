@@ -17,8 +17,8 @@ are asleep. Inductor runs ten of the networks, ncnn and zentorch run twenty, cho
 Takes 2 to 3 minutes per network. Appends one JSON line per network to
 benchmarks/results/board.jsonl. A network that has a line for this machine and these settings, of
 any commit, is skipped unless --again is given. With `--again disturbed` it is measured again only
-if other programs used the processors when its last line was taken (is_disturbed). A
-network that fails gets a line with the reason. `make_tables.py board` makes docs/board.md.
+if other programs used the processors when its last line was taken (is_disturbed). A network that
+fails gets a line with the reason. `make_tables.py board` makes docs/board.md from the lines.
 """
 
 from __future__ import annotations
@@ -38,14 +38,7 @@ import engines
 import harness
 from bench_models import ISA_LIMITS, build_peers, relative_error, sample, tuned, wall_us
 from board_networks import SIDE, board, build, build_input, sizes_of, with_inductor, with_rare
-from board_page import (
-    BEST_OTHER,
-    BEST_PYTORCH,
-    key_of,
-    over,
-    share_text,
-    spread_of,
-)
+from board_page import BEST_OTHER, BEST_PYTORCH, key_of, over, share_text, spread_of
 from compare import control_of, rounded
 from model_page import PYTORCH
 from pages import OWN, SCHEMA, ms, ratio_cell

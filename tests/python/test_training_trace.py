@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a trace cannot repeat is an error, and what users change on a model is respected."""
+"""Models that a trace would not repeat are errors, and later changes of a model are noticed."""
 
 from __future__ import annotations
 

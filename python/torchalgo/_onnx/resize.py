@@ -44,7 +44,7 @@ def read_resize(op: Op) -> Value:
         raise NotSupportedError(f"coordinate_transformation_mode is {coordinates[:40]!r}")
     axes = _axes(op, src)
     changed = [each for each in axes if not _is_unchanged(each, src)]
-    # As ONNX Runtime, which copies the input if no size changes, whatever the scales are.
+    # If no size changes, the result is the input. ONNX Runtime ignores the scales then.
     if all(axis.size is not None and axis.result == axis.size for axis in changed):
         return op.value(0)
     if mode == "nearest":

@@ -158,6 +158,9 @@ _SHARED = frozenset(
 )  # fmt: skip
 
 
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+
+
 def _layers(model: nn.Module) -> list[Layers]:
     """Returns the layers of each module that may choose which of its layers run."""
     return [
@@ -177,9 +180,6 @@ def _links(model: nn.Module, traced: Traced) -> list[Link]:
             if hasattr(owner, name):  # it is no constant of the trace
                 found.append((owner, name, getattr(owner, name)))
     return found
-
-
-_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 def _modes(model: nn.Module, traced: Traced) -> list[tuple[bool, bool]]:
