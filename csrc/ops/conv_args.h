@@ -45,23 +45,26 @@ struct ChoiceTexts {
 using OptionalTensor = std::optional<at::Tensor>;
 using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;  // of input, weight, bias
 
+/// Returns the number of image dimension `i` in a list that may hold one number for all dimensions.
+template <typename Int>
+[[nodiscard]] const Int& number_of(c10::ArrayRef<Int> values, std::size_t i) {
+  return values.size() == 1 ? values[0] : values[i];
+}
+
 /// Returns the sizes of the convolution's output. The ranks must fit.
 template <typename Int>
 [[nodiscard]] c10::SmallVector<Int, at::kDimVectorStaticSize> conv_output_sizes(
     const ConvArgsOf<Int>& args) {
   const auto input = at::symint::sizes<Int>(args.input);
   const auto weight = at::symint::sizes<Int>(args.weight);
-  const auto value = [](c10::ArrayRef<Int> values, std::size_t i) -> const Int& {
-    return values.size() == 1 ? values[0] : values[i];
-  };
   c10::SmallVector<Int, at::kDimVectorStaticSize> sizes = {
       input[0], args.transposed ? weight[1] * args.groups : weight[0]};
   for (std::size_t i = 0; i + 2 < input.size(); ++i) {
-    const Int span = value(args.dilation, i) * (weight[i + 2] - 1);
-    const Int pad = value(args.padding, i) * 2;
-    const Int& stride = value(args.stride, i);
+    const Int span = number_of(args.dilation, i) * (weight[i + 2] - 1);
+    const Int pad = number_of(args.padding, i) * 2;
+    const Int& stride = number_of(args.stride, i);
     sizes.push_back(args.transposed ? (input[i + 2] - 1) * stride - pad + span + 1 +
-                                          value(args.output_padding, i)
+                                          number_of(args.output_padding, i)
                                     : (input[i + 2] + pad - span - 1) / stride + 1);
   }
   return sizes;

@@ -46,13 +46,11 @@ at::Tensor convolution(const SymConvArgs& args, const OptionalTensor& bias, cons
               "torchalgo::convolution: input ", input.sym_sizes(), " does not fit weight ",
               weight.sym_sizes(), " with ", args.groups, " groups");
   const auto sizes = conv_output_sizes(args);
-  const auto value = [](SymInts values, std::size_t i) {
-    return values.size() == 1 ? values[0] : values[i];
-  };
   for (std::size_t i = 2; i < sizes.size(); ++i) {
     // A division rounds towards 0, so the quotient of a negative number may look right.
-    const c10::SymInt span = value(args.dilation, i - 2) * (weight.sym_size(i) - 1) + 1;
-    const bool fits = args.transposed || input.sym_size(i) + value(args.padding, i - 2) * 2 >= span;
+    const c10::SymInt span = number_of(args.dilation, i - 2) * (weight.sym_size(i) - 1) + 1;
+    const c10::SymInt padded = input.sym_size(i) + number_of(args.padding, i - 2) * 2;
+    const bool fits = args.transposed || padded >= span;
     TORCH_CHECK(fits && sizes[i] >= 1, "torchalgo::convolution: the filter ", weight.sym_sizes(),
                 " is larger than the padded input ", input.sym_sizes());
   }
