@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -34,6 +35,7 @@ struct Attention {
   bool is_value_transposed = false;
   Value* bias = nullptr;
   std::optional<double> scale = 1.0;  // nullopt: 1 / sqrt(depth)
+  std::optional<double> epsilon;      // of linear attention, which has no bias and no scale
 };
 
 class Fuser {
@@ -45,8 +47,7 @@ class Fuser {
     bool is_changed = false;
     const std::vector<Node*> nodes(graph_->nodes().begin(), graph_->nodes().end());
     for (Node* node : nodes) {
-      const bool is_product = is_kind(node, "aten::matmul");
-      const std::optional<Attention> found = is_product ? read_product(node) : read_fused(node);
+      const std::optional<Attention> found = read(node);
       if (!found || !is_sound(*found, node)) continue;
       replace(node, *found);
       is_changed = true;
@@ -63,6 +64,12 @@ class Fuser {
   [[nodiscard]] std::int64_t rank_of(const Value* value) const {
     const SeenTensor* tensor = find(value);
     return tensor == nullptr ? 0 : static_cast<std::int64_t>(tensor->sizes.size());
+  }
+
+  [[nodiscard]] std::optional<Attention> read(const Node* node) const {
+    if (is_kind(node, "aten::matmul")) return read_product(node);
+    if (is_kind(node, "aten::div")) return read_linear(node);
+    return read_fused(node);
   }
 
   // Returns true if the node swaps the last two dimensions.
@@ -135,6 +142,70 @@ class Fuser {
     return false;
   }
 
+  // Reads sums / (divisors + epsilon). The divisors are the last column of a product, and the sums
+  // are its other columns. The product is relu(query) * (relu(key)^T * [value, column of ones]).
+  [[nodiscard]] std::optional<Attention> read_linear(const Node* node) const {
+    if (node->inputs().size() != 2) return std::nullopt;
+    const Node* const sums = node->input(0)->node();
+    const Node* const sum = only_use(node->input(1), "aten::add");
+    if (sum == nullptr || constant_number(sum->input(2)) != 1.0) return std::nullopt;
+    const Node* const divisors = sum->input(0)->node();
+    if (!takes_columns(sums, 0, -1) || !takes_columns(divisors, -1, std::nullopt)) {
+      return std::nullopt;
+    }
+    const Value* const product = sums->input(0);
+    if (divisors->input(0) != product || product->uses().size() != 2) return std::nullopt;
+    Attention found;
+    found.epsilon = constant_scalar(sum->input(1));
+    const bool is_product = found.epsilon && is_kind(product->node(), "aten::matmul");
+    const Node* const keyed =
+        is_product ? only_use(product->node()->input(1), "aten::matmul") : nullptr;
+    if (keyed == nullptr) return std::nullopt;
+    found.query = rectified(product->node()->input(0));
+    const Value* const keys = keyed->input(0);
+    const bool is_view = is_transpose(keys->node()) && has_one_reader(keys);
+    found.key = rectified(is_view ? keys->node()->input(0) : keys);
+    found.is_key_transposed = !is_view;
+    found.value = before_ones(keyed->input(1));
+    if (found.query == nullptr || found.key == nullptr || found.value == nullptr)
+      return std::nullopt;
+    return found;
+  }
+
+  // Returns the op that makes the value if it is of this kind, and nothing else reads the value.
+  [[nodiscard]] static const Node* only_use(const Value* value, const char* kind) {
+    return is_kind(value->node(), kind) && has_one_reader(value) ? value->node() : nullptr;
+  }
+  // Returns x if the value is relu(x), or null.
+  [[nodiscard]] static Value* rectified(const Value* value) {
+    const Node* const relu = only_use(value, "aten::relu");
+    return relu == nullptr ? nullptr : const_cast<Value*>(relu->input(0));
+  }
+  // Returns x if the value is x with a column of ones behind it, or null.
+  [[nodiscard]] static Value* before_ones(const Value* value) {
+    const Node* const pad = only_use(value, "aten::pad");
+    if (pad == nullptr || constant_ints(pad->namedInput("pad")) != Sizes{0, 1}) return nullptr;
+    const auto mode = torch::jit::toIValue(pad->namedInput("mode"));
+    if (!mode || !mode->isString() || mode->toStringRef() != "constant") return nullptr;
+    if (constant_number(pad->namedInput("value")) != 1.0) return nullptr;
+    return const_cast<Value*>(pad->input(0));
+  }
+  // Returns true for a slice of the last dimension from `begin` to `end`; nullopt: to the end.
+  // Nothing else reads the slice.
+  [[nodiscard]] bool takes_columns(const Node* node, std::int64_t begin,
+                                   std::optional<std::int64_t> end) const {
+    if (!is_kind(node, "aten::slice") || !has_one_reader(node->output())) return false;
+    const std::int64_t rank = rank_of(node->input(0));
+    if (rank == 0 || dim_argument(node, "dim", rank) != rank - 1) return false;
+    const Value *const from = node->namedInput("start"), *const to = node->namedInput("end");
+    const auto last = constant_number(to);
+    constexpr auto kEnd = static_cast<double>(std::numeric_limits<std::int64_t>::max());
+    const bool ends = end ? last == static_cast<double>(*end) : is_none(to) || last == kEnd;
+    const bool begins =
+        constant_number(from) == static_cast<double>(begin) || (begin == 0 && is_none(from));
+    return begins && ends && constant_number(node->namedInput("step")) == 1.0;
+  }
+
   // Reads scaled_dot_product_attention in f32 on the CPU: elsewhere PyTorch has kernels for it. It
   // returns 0 for a query whose mask hides all keys, so a mask has to be constant.
   [[nodiscard]] std::optional<Attention> read_fused(const Node* node) const {
@@ -198,7 +269,11 @@ class Fuser {
   [[nodiscard]] Sizes order_of(const Attention& found, const Value* result) const {
     Sizes order(static_cast<std::size_t>(rank_of(found.query)));
     std::iota(order.begin(), order.end(), 0);
-    if (found.is_value_transposed) {
+    const auto rank = static_cast<std::int64_t>(order.size());
+    const auto swaps_last = [&](const Node* node) {
+      return swaps_dims(node, rank - 2, rank - 1, rank);
+    };
+    if (found.is_value_transposed || (found.epsilon && is_copied(result, swaps_last))) {
       std::swap(order[order.size() - 1], order[order.size() - 2]);
     } else if (order.size() == 4 && is_read_by_token(result)) {
       std::swap(order[1], order[2]);
@@ -240,13 +315,19 @@ class Fuser {
     const WithInsertPoint at(node);
     Value* const key = found.is_key_transposed ? transposed(found.key, node) : found.key;
     Value* const value = found.is_value_transposed ? transposed(found.value, node) : found.value;
-    Value* const none = graph_->insertConstant(c10::IValue());
-    Value* const bias = found.bias != nullptr ? found.bias : none;
-    Value* const scale = found.scale ? graph_->insertConstant(*found.scale) : none;
-    Value* const order = graph_->insertConstant(order_of(found, node->output()));
+    const char* kind = "torchalgo::linear_attention";
+    std::vector<Value*> arguments = {found.query, key, value};
+    if (found.epsilon) {
+      arguments.push_back(graph_->insertConstant(*found.epsilon));
+    } else {
+      kind = "torchalgo::attention";
+      Value* const none = graph_->insertConstant(c10::IValue());
+      arguments.push_back(found.bias != nullptr ? found.bias : none);
+      arguments.push_back(found.scale ? graph_->insertConstant(*found.scale) : none);
+    }
+    arguments.push_back(graph_->insertConstant(order_of(found, node->output())));
     Node* const made =
-        graph_->insertNode(graph_->create(c10::Symbol::fromQualString("torchalgo::attention"),
-                                          {found.query, key, value, bias, scale, order}));
+        graph_->insertNode(graph_->create(c10::Symbol::fromQualString(kind), arguments));
     made->copyMetadata(node);
     Value* result = made->output();
     if (found.is_value_transposed) result = transposed(result, node);

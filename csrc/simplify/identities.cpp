@@ -72,18 +72,30 @@ bool adds_zero(const Node* node, const SeenTensors& seen) {
          is_zero(node->input(1));
 }
 
-// Returns true for weight.to(dtype=x.dtype) if the weights have the type of x in the example.
-// Models write it for autocast. For inputs of another type no plan runs.
+// Returns the type of a floating-point tensor, or nullopt.
+std::optional<at::ScalarType> floating_type(const Value* value, const SeenTensors& seen) {
+  const auto constant = constant_tensor(value);
+  const auto it = seen.find(value);
+  if (!constant && it == seen.end()) return std::nullopt;
+  const at::ScalarType type = constant ? constant->scalar_type() : it->second.scalar_type;
+  return at::isFloatingType(type) ? std::optional(type) : std::nullopt;
+}
+
+// Returns true for a cast of a floating-point tensor to the type that it has in the example. Models
+// write it for autocast. For inputs of another type no plan runs.
 bool is_idle_cast(const Node* node, const SeenTensors& seen) {
   if (!is_kind(node, "aten::to") || !node->hasNamedInput("dtype")) return false;
-  const auto weight = constant_tensor(node->input(0));
-  const Node* const type = node->namedInput("dtype")->node();
-  if (!weight || !is_kind(type, "prim::dtype")) return false;
-  const auto like = seen.find(type->input(0));
+  const auto type = floating_type(node->input(0), seen);
+  const Value* const wanted = node->namedInput("dtype");
+  const auto number = constant_number(wanted);
+  const bool keeps_type =
+      is_kind(wanted->node(), "prim::dtype")
+          ? floating_type(wanted->node()->input(0), seen) == type
+          : type && number == static_cast<double>(static_cast<std::int64_t>(*type));
   const bool keeps_format =
       !node->hasNamedInput("memory_format") || is_none(node->namedInput("memory_format"));
-  return like != seen.end() && like->second.scalar_type == weight->scalar_type() && keeps_format &&
-         !node->hasNamedInput("device") && constant_bool(node->namedInput("copy")) == false;
+  return type && keeps_type && keeps_format && !node->hasNamedInput("device") &&
+         constant_bool(node->namedInput("copy")) == false;
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace torchalgo {
 /// Removes ops that return their input, if nobody writes to it:
 /// - contiguous() between ops whose results do not depend on strides;
 /// - the sum with the number 0, as in Python's sum([a, b]);
-/// - casts of weights to the type of a tensor that has their type.
+/// - casts of floating-point tensors to the type that they have.
 ///
 /// @param seen  the tensors that a run of `graph` makes. It describes the new graph, too.
 /// @return  true if the graph changed.

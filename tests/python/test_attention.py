@@ -14,6 +14,7 @@ from support.random_plans import any_plan, assert_close, rewrite
 from torchalgo import _C
 
 attention = torch.ops.torchalgo.attention
+linear_attention = torch.ops.torchalgo.linear_attention
 
 
 def expected(
@@ -70,6 +71,41 @@ def test_a_wrong_order_is_refused() -> None:
         attention(q, q, q, None, 1.0, [0, 1, 2, 2])
     with pytest.raises(RuntimeError, match="expected a bias of rank 4 or less, got 5"):
         attention(q, q, q, torch.zeros(1, 1, 1, 1, 6), 1.0, [0, 1, 2, 3])
+
+
+def expected_linear(q: Tensor, k: Tensor, v: Tensor, epsilon: float) -> Tensor:
+    ones = torch.nn.functional.pad(v, (0, 1), value=1.0)
+    sums = q.relu() @ (k.relu().transpose(-2, -1) @ ones)
+    return sums[..., :-1] / (sums[..., -1:] + epsilon)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_linear_attention_equals_pytorchs_ops(dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    for shape, order in (((2, 3), [0, 1, 3, 2]), ((2, 3), [0, 2, 1, 3]), ((4,), [0, 1, 2])):
+        q, k = torch.randn(*shape, 9, 8, dtype=dtype), torch.randn(*shape, 21, 8, dtype=dtype)
+        v = torch.randn(*shape, 21, 5, dtype=dtype)
+        found = linear_attention(q, k, v, 0.1, order)
+        torch.testing.assert_close(found, expected_linear(q, k, v, 0.1))
+        assert found.permute(order).is_contiguous()
+        on_meta = linear_attention(*(x.to("meta") for x in (q, k, v)), 0.1, order)
+        assert on_meta.shape == found.shape and on_meta.permute(order).is_contiguous()
+    with torch.autocast("cpu", torch.bfloat16):
+        half = linear_attention(q.float(), k.float(), v.float(), 0.1, order)
+        assert half.dtype == expected_linear(q.float(), k.float(), v.float(), 0.1).dtype
+    with pytest.raises(RuntimeError, match=r"linear_attention: the order .* dimensions once"):
+        linear_attention(q, k, v, 0.1, [0, 0, 1])
+
+
+def test_linear_attention_has_gradients() -> None:
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(1, 2, 5, 4, requires_grad=True) for _ in range(3))
+    found = linear_attention(q, k, v, 0.1, [0, 1, 2, 3]).square().sum()
+    wanted = expected_linear(q, k, v, 0.1).square().sum()
+    for a, b in zip(
+        torch.autograd.grad(found, (q, k, v)), torch.autograd.grad(wanted, (q, k, v)), strict=True
+    ):
+        torch.testing.assert_close(a, b)
 
 
 class Attention(nn.Module):
@@ -204,6 +240,68 @@ def test_attention_in_f32_runs_in_our_kernel(
     module = rewrite(imported, any_plan(imported.graph, 1))
     with torch.no_grad():
         assert_close(module(x), model, (x,))
+
+
+# Linear attention: relu(q) (relu(k)^T [v, 1]), divided by its last column.
+
+
+def with_linear(
+    m: Attention,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    of_keys: Callable[[Tensor], Tensor] = torch.relu,
+    ones: tuple[tuple[int, int], float] = ((0, 1), 1.0),
+    last: int = -1,
+) -> Tensor:
+    q, k, v = (x.transpose(-2, -1) for x in (q, k, v))
+    v = torch.nn.functional.pad(v, ones[0], value=ones[1])
+    sums = torch.relu(q) @ (of_keys(k).transpose(-2, -1) @ v)
+    return (sums[..., :-1] / (sums[..., last:][..., :1] + 1e-5)).transpose(-2, -1)
+
+
+def as_efficientvit(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = (x.transpose(-2, -1) for x in (q, k, v))
+    q, k = torch.relu(q), torch.relu(k)
+    v = torch.nn.functional.pad(v, (0, 1), mode="constant", value=1.0)
+    dtype = v.dtype
+    q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    sums = q @ (k.transpose(-1, -2) @ v)
+    return (sums[..., :-1] / (sums[..., -1:] + 1e-5)).to(dtype).transpose(-2, -1)
+
+
+def keys_by_channel(m: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    v = torch.nn.functional.pad(v.transpose(-2, -1), (0, 1), value=1.0)
+    sums = torch.relu(q.transpose(-2, -1)) @ (torch.relu(k) @ v)
+    return (sums[..., :-1] / (sums[..., -1:] + 1e-5)).transpose(-2, -1)
+
+
+LINEAR = [as_efficientvit, keys_by_channel]
+NOT_LINEAR = [
+    lambda m, q, k, v: with_linear(m, q, k, v, of_keys=torch.sigmoid),
+    lambda m, q, k, v: with_linear(m, q, k, v, ones=((0, 1), 2.0)),
+    lambda m, q, k, v: with_linear(m, q, k, v, ones=((1, 0), 1.0)),
+    lambda m, q, k, v: with_linear(m, q, k, v, last=-2),
+]
+
+
+@pytest.mark.parametrize("attend", [*LINEAR, *NOT_LINEAR])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_linear_attention_is_found_and_equals_the_model(
+    attend: Callable[[Attention, Tensor, Tensor, Tensor], Tensor], dtype: torch.dtype
+) -> None:
+    torch.manual_seed(2)
+    model = Attention(attend).eval().to(dtype)
+    x = torch.randn(2, 6, 4, 5, dtype=dtype)
+    imported = _C.import_graph(freeze(model, (x,), "trace")._c, (x,))
+    kinds = [node.kind for node in imported.graph.nodes]
+    assert kinds.count("torchalgo::linear_attention") == (attend in LINEAR), kinds
+    if attend is as_efficientvit:
+        assert "aten::to" not in kinds
+    module = rewrite(imported, any_plan(imported.graph, 1))
+    for given in (x, x.flip(0).mul(3)):
+        with torch.no_grad():
+            assert_close(module(given), model, (given,))
 
 
 class Viewed(nn.Module):

@@ -5,87 +5,10 @@
 #include <limits>
 
 #include "cpu_algo/kernels/epilogue.h"
+#include "cpu_algo/kernels/head_products.h"
 
 namespace torchalgo::kernels {
 namespace {
-
-// The rows and vectors of a register tile. Their products, the vectors of B and one value of A fit
-// into the registers: 32 of AVX-512, 16 of the others.
-constexpr int kRows = 6;
-constexpr int kVectors = kNativeLanes == 16 ? 4 : kParts == 1 ? 2 : 1;
-
-// C[row][column] = factor[row] * sum over k of A[row][k] * B[k][column]. Strides count floats.
-struct Product {
-  const float* a;
-  std::int64_t a_row, a_column;
-  const float* b;
-  std::int64_t b_row;
-  std::int64_t depth;
-  float* c;
-  std::int64_t c_row;
-  const float* factors;
-};
-
-template <int rows, int vectors>
-void multiply_tile(const Product& product) {
-  Vec sums[rows][vectors];
-#pragma GCC unroll 6
-  for (int row = 0; row < rows; ++row) {
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) sums[row][v] = Vec(0.0F);
-  }
-  const float* a = product.a;
-  const float* b = product.b;
-  for (std::int64_t k = 0; k < product.depth; ++k) {
-    Vec columns[vectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) columns[v] = Vec::loadu(b + v * kLanes);
-#pragma GCC unroll 6
-    for (int row = 0; row < rows; ++row) {
-      const Vec x(a[row * product.a_row]);
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v) sums[row][v] = fmadd(x, columns[v], sums[row][v]);
-    }
-    a += product.a_column;
-    b += product.b_row;
-  }
-#pragma GCC unroll 6
-  for (int row = 0; row < rows; ++row) {
-    const Vec factor(product.factors[row]);
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v)
-      (sums[row][v] * factor).store(product.c + row * product.c_row + v * kLanes);
-  }
-}
-
-template <int vectors>
-void multiply_rows(const Product& product, int rows) {
-  switch (rows) {
-    case 1:
-      return multiply_tile<1, vectors>(product);
-    case 2:
-      return multiply_tile<2, vectors>(product);
-    case 3:
-      return multiply_tile<3, vectors>(product);
-    case 4:
-      return multiply_tile<4, vectors>(product);
-    case 5:
-      return multiply_tile<5, vectors>(product);
-    default:
-      return multiply_tile<kRows, vectors>(product);
-  }
-}
-
-// `columns` is a multiple of kLanes.
-void multiply(Product product, int rows, std::int64_t columns) {
-  const auto advance = [&](int vectors) {
-    product.b += vectors * kLanes;
-    product.c += vectors * kLanes;
-    columns -= vectors * kLanes;
-  };
-  for (; columns >= kVectors * kLanes; advance(kVectors)) multiply_rows<kVectors>(product, rows);
-  for (; columns > 0; advance(1)) multiply_rows<1>(product, rows);
-}
 
 float largest_lane(const Vec& x) {
   float lanes[kLanes];
@@ -115,8 +38,6 @@ float exponentials(float* row, std::int64_t keys, std::int64_t padded) {
   }
   return sum_of(sum);
 }
-
-std::int64_t padded_to_lanes(std::int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
 // The work on one head, with its matrices k and v packed: k transposed, both with rows of whole
 // vectors.
@@ -169,19 +90,7 @@ class Head {
  private:
   template <class Float>
   [[nodiscard]] Float* of(Float* tensor, const HeadStrides& strides) const {
-    return tensor + image_ * strides.image + head_ * strides.head;
-  }
-
-  static void pack_rows(const float* from, std::int64_t row, std::int64_t column, std::int64_t rows,
-                        std::int64_t columns, float* to, std::int64_t to_row) {
-    for (std::int64_t i = 0; i < rows; ++i, from += row, to += to_row) {
-      if (column == 1) {
-        std::copy(from, from + columns, to);
-      } else {
-        for (std::int64_t j = 0; j < columns; ++j) to[j] = from[j * column];
-      }
-      std::fill(to + columns, to + to_row, 0.0F);
-    }
+    return matrix_of(tensor, strides, image_, head_);
   }
 
   void add_bias(std::int64_t query, float* scores) const {
@@ -192,18 +101,8 @@ class Head {
 
   void store(std::int64_t query, int rows) const {
     const HeadStrides& strides = attention_.dst_strides;
-    float* const dst = of(attention_.dst, strides) + query * strides.row;
-    if (strides.column == 1) {
-      for (int row = 0; row < rows; ++row) {
-        const float* const from = results_ + row * padded_width_;
-        std::copy(from, from + attention_.width, dst + row * strides.row);
-      }
-      return;
-    }
-    for (std::int64_t i = 0; i < attention_.width; ++i) {
-      for (int row = 0; row < rows; ++row)
-        dst[i * strides.column + row * strides.row] = results_[row * padded_width_ + i];
-    }
+    unpack_rows(results_, padded_width_, rows, attention_.width,
+                of(attention_.dst, strides) + query * strides.row, strides.row, strides.column);
   }
 
   const Attention& attention_;

@@ -12,20 +12,32 @@ struct HeadStrides {
   std::int64_t image, head, row, column;
 };
 
-/// Attention of each head: dst = softmax(scale * q * k^T + bias) * v, where the softmax is that of
-/// each row. q is [queries, depth], k [keys, depth], v [keys, width], the bias [queries, keys] and
+/// The matrices of each image and head: q is [queries, depth], k [keys, depth], v [keys, width] and
 /// dst [queries, width]. Any strides are allowed.
-struct Attention {
+struct HeadMatrices {
   const float* q = nullptr;
   const float* k = nullptr;
   const float* v = nullptr;
-  const float* bias = nullptr;  // or null
   float* dst = nullptr;
-  HeadStrides q_strides = {}, k_strides = {}, v_strides = {}, bias_strides = {}, dst_strides = {};
+  HeadStrides q_strides = {}, k_strides = {}, v_strides = {}, dst_strides = {};
   std::int64_t images = 1, heads = 1;
   std::int64_t queries = 1, keys = 1, depth = 1, width = 1;
+};
+
+/// Attention of each head: dst = softmax(scale * q * k^T + bias) * v, where the softmax is that of
+/// each row.
+struct Attention : HeadMatrices {
+  const float* bias = nullptr;  // [queries, keys], or null
+  HeadStrides bias_strides = {};
   float scale = 1;
   std::int64_t parts = 1;  // tasks per head; each has a part of the queries
+};
+
+/// Attention without softmax of each head: dst = q' * (k'^T * v) / (q' * (k'^T * 1) + epsilon),
+/// where q' = relu(q) and k' = relu(k), and 1 is a column of ones. Each row is divided by its own
+/// number. Source: Cai et al., "EfficientViT", ICCV 2023.
+struct LinearAttention : HeadMatrices {
+  float epsilon = 0;
 };
 
 // Returns the bytes of scratch that `attention` needs per thread, a multiple of 64.
@@ -35,5 +47,12 @@ TORCHALGO_DECLARE_KERNEL(std::int64_t attention_scratch_bytes(const Attention& a
 // aligned to 64 bytes.
 TORCHALGO_DECLARE_KERNEL(void run_attention(const Attention& attention, std::int64_t begin,
                                             std::int64_t end, void* scratch))
+
+// The same two functions for linear attention. There is one task per image and head.
+TORCHALGO_DECLARE_KERNEL(
+    std::int64_t linear_attention_scratch_bytes(const LinearAttention& attention))
+TORCHALGO_DECLARE_KERNEL(void run_linear_attention(const LinearAttention& attention,
+                                                   std::int64_t begin, std::int64_t end,
+                                                   void* scratch))
 
 }  // namespace torchalgo::kernels

@@ -27,11 +27,31 @@ kernels::HeadStrides strides_of(const at::Tensor& tensor) {
   return {tensor.stride(0), tensor.stride(1), tensor.stride(2), tensor.stride(3)};
 }
 
+at::Tensor nans(std::int64_t bytes) {
+  return at::full({bytes / 4}, std::numeric_limits<float>::quiet_NaN(), at::kFloat);
+}
+
 // Returns a random tensor of these sizes whose dimension `last` is adjacent in memory.
 at::Tensor random_with(at::IntArrayRef sizes, std::int64_t last) {
   std::vector<std::int64_t> turned = sizes.vec();
   std::swap(turned[static_cast<std::size_t>(last)], turned[3]);
   return at::randn(turned).transpose(last, 3);
+}
+
+kernels::HeadMatrices matrices_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const at::Tensor& dst) {
+  kernels::HeadMatrices heads;
+  heads.q = q.const_data_ptr<float>();
+  heads.k = k.const_data_ptr<float>();
+  heads.v = v.const_data_ptr<float>();
+  heads.dst = dst.mutable_data_ptr<float>();
+  heads.q_strides = strides_of(q);
+  heads.k_strides = strides_of(k);
+  heads.v_strides = strides_of(v);
+  heads.dst_strides = strides_of(dst);
+  heads.images = q.size(0), heads.heads = q.size(1), heads.queries = q.size(2);
+  heads.keys = k.size(2), heads.depth = q.size(3), heads.width = v.size(3);
+  return heads;
 }
 
 /// Runs the kernel of `isa` into a tensor whose dimension `last` is adjacent in memory.
@@ -41,26 +61,14 @@ at::Tensor attend(const std::string& isa, const at::Tensor& q, const at::Tensor&
   std::vector<std::int64_t> sizes = q.sizes().vec();
   sizes[3] = v.size(3);
   at::Tensor dst = random_with(sizes, last);
-  kernels::Attention attention;
-  attention.q = q.const_data_ptr<float>();
-  attention.k = k.const_data_ptr<float>();
-  attention.v = v.const_data_ptr<float>();
-  attention.dst = dst.mutable_data_ptr<float>();
-  attention.q_strides = strides_of(q);
-  attention.k_strides = strides_of(k);
-  attention.v_strides = strides_of(v);
-  attention.dst_strides = strides_of(dst);
+  kernels::Attention attention{matrices_of(q, k, v, dst)};
   if (bias.defined()) {
     attention.bias = bias.const_data_ptr<float>();
     attention.bias_strides = strides_of(bias);
   }
-  attention.images = q.size(0), attention.heads = q.size(1), attention.queries = q.size(2);
-  attention.keys = k.size(2), attention.depth = q.size(3), attention.width = v.size(3);
   attention.scale = scale;
   attention.parts = parts;
-  const std::int64_t bytes = TORCHALGO_PICK_KERNEL(isa, attention_scratch_bytes)(attention);
-  const at::Tensor scratch =
-      at::full({bytes / 4}, std::numeric_limits<float>::quiet_NaN(), at::kFloat);
+  const at::Tensor scratch = nans(TORCHALGO_PICK_KERNEL(isa, attention_scratch_bytes)(attention));
   TORCHALGO_PICK_KERNEL(isa, run_attention)
   (attention, 0, attention.images * attention.heads * parts, scratch.mutable_data_ptr());
   return dst;
@@ -117,6 +125,47 @@ TEST(Attention, ARowWithANanOrWithoutAnyKeyIsNan) {
     const at::Tensor found = attend(isa, q, k, v, bias, 1, 2, 3);
     EXPECT_TRUE(at::equal(found.isnan(), expected(q, k, v, bias, 1).isnan())) << isa;
     EXPECT_EQ(found.isnan().sum().item<std::int64_t>(), 4 * 5) << isa;
+  }
+}
+
+TEST(LinearAttention, AgreesWithF64ForAnyStrides) {
+  at::manual_seed(1);
+  for (const Case& c : kCases) {
+    for (const std::int64_t last : {1, 2, 3}) {
+      const at::Tensor q = random_with({c.images, c.heads, c.queries, c.depth}, last);
+      const at::Tensor k = random_with({c.images, c.heads, c.keys, c.depth}, last);
+      const at::Tensor v = random_with({c.images, c.heads, c.keys, c.width}, last);
+      const at::Tensor q64 = q.to(at::kDouble).relu(), k64 = k.to(at::kDouble).relu();
+      const at::Tensor sums = at::matmul(k64.transpose(-2, -1), v.to(at::kDouble));
+      const at::Tensor divisors = at::matmul(q64, k64.sum(2, true).transpose(-2, -1)) + 0.25;
+      const at::Tensor expected = at::matmul(q64, sums) / divisors;
+      for (const std::string& isa : isas()) {
+        const at::Tensor dst = random_with({c.images, c.heads, c.queries, c.width}, last);
+        kernels::LinearAttention attention{matrices_of(q, k, v, dst)};
+        attention.epsilon = 0.25F;
+        const at::Tensor scratch =
+            nans(TORCHALGO_PICK_KERNEL(isa, linear_attention_scratch_bytes)(attention));
+        TORCHALGO_PICK_KERNEL(isa, run_linear_attention)
+        (attention, 0, c.images * c.heads, scratch.mutable_data_ptr());
+        EXPECT_TRUE(dst.to(at::kDouble).allclose(expected, 1e-5, 5e-6))
+            << isa << " queries " << c.queries << " keys " << c.keys << " last " << last;
+      }
+    }
+  }
+}
+
+TEST(LinearAttention, ANanStaysANan) {
+  at::Tensor q = at::randn({1, 1, 9, 4}), k = at::randn({1, 1, 19, 4}),
+             v = at::randn({1, 1, 19, 5});
+  q.select(2, 3).fill_(std::numeric_limits<float>::quiet_NaN());
+  for (const std::string& isa : isas()) {
+    const at::Tensor dst = at::zeros({1, 1, 9, 5});
+    const kernels::LinearAttention attention{matrices_of(q, k, v, dst)};
+    const at::Tensor scratch =
+        nans(TORCHALGO_PICK_KERNEL(isa, linear_attention_scratch_bytes)(attention));
+    TORCHALGO_PICK_KERNEL(isa, run_linear_attention)(attention, 0, 1, scratch.mutable_data_ptr());
+    EXPECT_EQ(dst.isnan().sum().item<std::int64_t>(), 5) << isa;
+    EXPECT_TRUE(dst.select(2, 3).isnan().all().item<bool>()) << isa;
   }
 }
 
