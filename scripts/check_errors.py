@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fails if the text of a torchalgo.Error does not begin with a code of docs/errors.md.
 
-Each `Error(...)` of the Python packages and each TORCHALGO_CHECK, `throw Error` and `NoPlan` of
-csrc is read. A text that wraps another error's text is with_inner_code("TA1234 ..."). Each code of
-the page must be used, and stand in it once.
+Each `Error(...)` of the Python packages is read, and each TORCHALGO_CHECK, `throw Error`, `NoPlan`
+and `NotInTime` of csrc. A text that wraps another error's text is with_inner_code("TA1234 ...").
+Each code of the page must be used, and stand in it once.
 
     python scripts/check_errors.py
 """
@@ -27,7 +27,7 @@ CLASSES = ("Error", "FileError", "InstallError")
 WRAPPER = "with_inner_code"
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 CXX_SITE = re.compile(
-    r"\b(TORCHALGO_CHECK|throw\s+(?:[\w:]*::)?(?:Error|NoPlan|StatusError)|NoPlan\s+\w+)\s*\("
+    r"\b(TORCHALGO_CHECK|throw\s+(?:[\w:]*::)?(?:Error|NoPlan|NotInTime|StatusError)|NoPlan\s+\w+)\s*\("
 )
 Site = tuple[int, str]  # the line of an error, and the beginning of its text or ""
 

@@ -89,11 +89,6 @@ Bound find_bound(const Instance& instance, int passes, Cost limit, const Deadlin
     bound.messages.clear();
     take_value(Dual(instance), bound);
   }
-  // Every choice takes some value of each node, so the least bound of a node's values is a bound
-  // for the instance.
-  for (const auto& bounds : bound.value_bounds)
-    bound.lower_bound =
-        std::max(bound.lower_bound, *std::min_element(bounds.begin(), bounds.end()));
   return bound;
 }
 

@@ -74,10 +74,10 @@ class Solver {
     else
       std::swap(to_reduce, source);  // without a copy, because it is large
     const Reduction reduction = reduce(std::move(to_reduce), deadline_);
-    write_steps(reduction.proof, names_of(problem_), solution_.certificate.proof);
+    prove(reduction.proof);
     if (reduction.infeasible) {
       note("reduced: no value of some node is left");
-      solution_.certificate.proof += "close\n";
+      close_proof();
       finish(kForbidden, "R0-R2 reductions");
     } else {
       note(describe(reduction), reduction.core.constant);
@@ -99,6 +99,19 @@ class Solver {
     events.push_back({deadline_.elapsed(), std::move(text), lower_bound, cost});
   }
 
+  /// Adds steps to the certificate, unless it exceeds its size limit by now.
+  void prove(const ProofSteps& steps) {
+    for (const ProofStep& step : steps)
+      proof_room_ -= 1 + static_cast<std::int64_t>(step.numbers.size());
+    if (proof_room_ >= 0) write_steps(steps, names_of(problem_), solution_.certificate.proof);
+  }
+  void close_proof() {
+    if (proof_room_ >= 0)
+      solution_.certificate.proof += "close\n";
+    else
+      solution_.certificate.proof.clear();
+  }
+
   void solve_core(const Reduction& reduction) {
     const Instance& core = reduction.core;
     const auto order = find_class_order(core, options_.table_cap, deadline_);
@@ -118,7 +131,7 @@ class Solver {
 
   void finish_at_once(const Reduction& reduction) {
     const Bound bound = bound_at_once(reduction.core);
-    solution_.certificate.proof += "close\n";
+    close_proof();
     if (bound.cost != kForbidden) take_choice(lift(reduction, bound.choice));
     finish(bound.lower_bound, "bound at once");
   }
@@ -127,8 +140,8 @@ class Solver {
                       const Exact& exact) {
     ProofStep step{ProofStep::Kind::kEliminate, {}};
     for (int node : order.nodes) step.numbers.push_back(reduction.core_nodes[node]);
-    if (!order.nodes.empty()) write_steps({step}, names_of(problem_), solution_.certificate.proof);
-    solution_.certificate.proof += "close\n";
+    if (!order.nodes.empty()) prove({step});
+    close_proof();
     if (exact.cost != kForbidden) take_choice(lift(reduction, exact.choice));
     finish(exact.cost, order.nodes.empty()
                            ? "R0-R2 reductions"
@@ -166,13 +179,12 @@ class Solver {
     note("searching", sum.bound, sum.cost);
   }
 
-  /// Returns the share of the proof's size limit for a part. It is the part's share of the core's
-  /// tables.
+  /// Returns the share of what is left of the proof's size limit for a part. It is the part's share
+  /// of the core's tables.
   std::int64_t proof_share(const Instance& part, const Instance& core) const {
     const double share =
         static_cast<double>(part.pairs.size() + 1) / static_cast<double>(core.pairs.size() + 1);
-    return static_cast<std::int64_t>(static_cast<double>(options_.proof_cap) *
-                                     std::min(share, 1.0));
+    return static_cast<std::int64_t>(static_cast<double>(proof_room_) * std::min(share, 1.0));
   }
 
   /// Runs the first step of each search, and then always the search with the largest gap. So a hard
@@ -213,8 +225,8 @@ class Solver {
                    const std::vector<SearchResult>& results) {
     if (std::any_of(results.begin(), results.end(),
                     [](const SearchResult& part) { return part.proof_room < 0; })) {
-      solution_.certificate.proof.clear();
-      return;
+      proof_room_ = -1;
+      return close_proof();
     }
     std::string& text = solution_.certificate.proof;
     for (std::size_t p = 0; p < parts.size(); ++p) {
@@ -224,7 +236,7 @@ class Solver {
       text += '\n';
       write_proof(results[p].proof, bound, names_of(reduction, parts[p]), text);
     }
-    text += "close\n";
+    close_proof();
   }
 
   void take_choice(std::vector<int> choice) {
@@ -277,6 +289,7 @@ class Solver {
   const Problem& problem_;
   const SolveOptions& options_;
   const Deadline deadline_;
+  std::int64_t proof_room_ = options_.proof_cap;  // numbers that the certificate may still have
   Solution solution_;
 };
 

@@ -122,10 +122,11 @@ pbqp::Solution solve_within(const Model& model, const Encoding& encoding,
       throw_infeasible_resource(model, encoding, resources, last, true, least_use_choice);
   }
   check_fits(model, solution);
-  TORCHALGO_CHECK(
-      !solution.choice.empty(),
-      "TA2302 make_plan: no plan with {} of at most {} was found in {} s; raise time_limit_s",
-      resources[0].name, resources[0].limit, time_limit_s);
+  if (solution.choice.empty()) {
+    throw NotInTime(fmt::format(
+        "TA2302 make_plan: no plan with {} of at most {} was found in {} s; raise time_limit_s",
+        resources[0].name, resources[0].limit, time_limit_s));
+  }
   return solution;
 }
 
@@ -140,10 +141,11 @@ pbqp::Solution solve_model(const Model& model, const Encoding& encoding,
   check_fits(model, solution);
   if (solution.status == pbqp::Status::kOptimal) return solution;
   solution = or_single_layout(model, encoding, time_limit_s, std::move(solution));
-  TORCHALGO_CHECK(
-      !solution.choice.empty(),
-      "TA2302 make_plan: no plan was found in {} s; raise time_limit_s or allow fewer candidates",
-      time_limit_s);
+  if (solution.choice.empty()) {
+    throw NotInTime(fmt::format(
+        "TA2302 make_plan: no plan was found in {} s; raise time_limit_s or allow fewer candidates",
+        time_limit_s));
+  }
   return solution;
 }
 
@@ -193,8 +195,8 @@ PlanResult plan_model(const Model& model, const PlanOptions& options) {
   return result;
 }
 
-// Returns the plan without limits, with its regrets and certificate, if it is proven and keeps the
-// limits anyway. Also returns it if costs are missing. Otherwise returns nullopt.
+// Returns the plan without limits, with its regrets and certificate, if it keeps the limits anyway.
+// Also returns it if costs are missing. Otherwise returns nullopt.
 std::optional<PlanResult> plan_freely(const Graph& graph, const Candidates& candidates,
                                       const std::vector<Candidate>& transforms,
                                       const CostTable& costs, const PlanOptions& options) {
@@ -203,9 +205,24 @@ std::optional<PlanResult> plan_freely(const Graph& graph, const Candidates& cand
   PlanResult result = make_plan(graph, candidates, transforms, costs, free);
   if (result.plan.structure_hash.empty()) return result;
   result.use = resource_use_of(graph, candidates, options.resources, result.plan);
-  if (result.plan.status != PlanStatus::kOptimal) return std::nullopt;
   if (!keeps_limits(result.use, options.resources)) return std::nullopt;
   return result;
+}
+
+// Returns the plan that the search within the limits finds, or `free`, which keeps the limits, if
+// that is no dearer or the search finds none in time.
+PlanResult plan_within(const Model& model, const PlanOptions& options, PlanResult free) {
+  try {
+    PlanResult limited = plan_model(model, options);
+    return limited.plan.cost < free.plan.cost ? limited : free;
+  } catch (const NotInTime&) {
+    return free;
+  }
+}
+
+// Returns true if no other plan can be better, or if costs are missing.
+bool is_final(const PlanResult& result) {
+  return result.plan.structure_hash.empty() || result.plan.status == PlanStatus::kOptimal;
 }
 
 }  // namespace
@@ -214,16 +231,18 @@ std::optional<PlanResult> plan_freely(const Graph& graph, const Candidates& cand
 PlanResult make_plan(const Graph& graph, const Candidates& candidates,
                      const std::vector<Candidate>& transforms, const CostTable& costs,
                      const PlanOptions& options) {
+  std::optional<PlanResult> free;
   if (!options.resources.empty()) {
     planner::check_resources(candidates, options.resources);
-    auto free = planner::plan_freely(graph, candidates, transforms, costs, options);
-    if (free) return *std::move(free);
+    free = planner::plan_freely(graph, candidates, transforms, costs, options);
+    if (free && planner::is_final(*free)) return *std::move(free);
   }
   const auto allowed = planner::allowed_candidates(graph, candidates, options);
   const auto [model, missing] =
       planner::price(graph, candidates, allowed, transforms, costs, options);
   if (!missing.empty()) return {{}, {missing.begin(), missing.end()}, {}};
-  return planner::plan_model(model, options);
+  return free ? planner::plan_within(model, options, *std::move(free))
+              : planner::plan_model(model, options);
 }
 
 std::string plan_problem_text(const Graph& graph, const Candidates& candidates,

@@ -31,6 +31,12 @@ class NoPlan : public Error {
       least_use;  // set if even the least use of a resource exceeds its limit
 };
 
+/// No plan was found within the time limit, although there may be one.
+class NotInTime : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Restrictions of the choice, for comparisons and overrides. By default everything is allowed.
 struct PlanOptions {
   /// Returns true if a candidate may be used. It is called once per candidate, not for transforms.
@@ -64,6 +70,7 @@ struct PlanResult {
 /// @param transforms  primitives of layout changes, as transform_candidates lists them.
 /// @throws NoPlan  if no allowed candidate covers a node, naming it and what it supports; or if the
 /// allowed candidates do not fit together, or not within the limits of options.resources.
+/// @throws NotInTime  if the time was over before any plan was found.
 /// Source: the model is a PBQP as in Anderson & Gregg 2018, CGO, doi:10.1145/3168805, with shared
 /// transforms and fused chains added (planner/encode.h).
 [[nodiscard]] PlanResult make_plan(const Graph& graph, const Candidates& candidates,

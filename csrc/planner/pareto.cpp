@@ -24,7 +24,7 @@ std::int64_t workspace_peak(const Plan& plan) {
 // Source: Haimes, Lasdon & Wismer 1971, IEEE Trans. SMC 1, pp. 296-297.
 class EpsilonConstraint {
  public:
-  using Solve = std::function<PlanResult(std::optional<std::int64_t> limit)>;  // throws NoPlan
+  using Solve = std::function<PlanResult(std::optional<std::int64_t> limit)>;
   using UseOf = std::function<std::int64_t(const PlanResult&)>;
 
   EpsilonConstraint(Solve solve, UseOf use_of)
@@ -67,8 +67,10 @@ class EpsilonConstraint {
       return FrontPoint{std::move(result.plan), use};
     } catch (const NoPlan&) {
       if (!limit) throw;
-      return std::nullopt;
+    } catch (const NotInTime&) {  // the points so far remain
+      if (!limit) throw;
     }
+    return std::nullopt;
   }
 
   Solve solve_;
@@ -124,6 +126,7 @@ std::vector<FrontPoint> resource_front(const Graph& graph, const Candidates& can
     (void)solve(-1);
   } catch (const NoPlan& error) {
     least = error.least_use.value_or(0);
+  } catch (const NotInTime&) {  // it stays 0, which is a bound
   }
   limited.resources[0].limit = options.resources[0].limit;
   return method.run(evenly_spaced_limits(most, least, max_points), max_points).value();

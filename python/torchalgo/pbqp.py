@@ -22,6 +22,7 @@ from torchalgo._C import Error
 from torchalgo.verify import check_certificate
 
 _FORBIDDEN = 2**63 - 1
+_MOST_CELLS = 2**40  # more would not fit into any memory
 
 
 def _whole(cost: Any, where: str) -> int:
@@ -50,11 +51,12 @@ def _whole(cost: Any, where: str) -> int:
 
 def _costs(row: Any, where: str) -> array[int]:
     row = row.tolist() if hasattr(row, "tolist") else row  # None where an array is masked
+    if not isinstance(row, Iterable) or isinstance(row, (str, bytes, bytearray)):
+        raise Error(f"TA8001 pbqp: {where} is {row!r}, expected a list of costs")
+    row = list(row)  # an iterator can be read only once
     try:
         costs = array("q", row)
     except (TypeError, OverflowError):
-        if not isinstance(row, Iterable):
-            raise Error(f"TA8001 pbqp: {where} is {row!r}, expected a list of costs") from None
         return array("q", [_whole(cost, where) for cost in row])
     if _FORBIDDEN in costs:
         _whole(_FORBIDDEN, where)
@@ -266,7 +268,7 @@ def solve(
             branching.
         proof_cap: most numbers in a certificate; a larger one is left out.
     Returns: the solution. Its status is "feasible" or "unknown" if the search ended early.
-    Raises: torchalgo.Error if `time_limit_s` is NaN or negative.
+    Raises: torchalgo.Error if `time_limit_s` is NaN, or if a limit is negative.
 
     Example: solution = torchalgo.pbqp.solve(problem, time_limit_s=10)
     """
@@ -275,12 +277,15 @@ def solve(
         raise Error(
             f"TA8002 pbqp: time_limit_s={time_limit_s!r}, expected seconds of 0 or more, or None"
         )
+    for name, cap in (("table_cap", table_cap), ("proof_cap", proof_cap)):
+        if cap < 0:
+            raise Error(f"TA8002 pbqp: {name}={cap!r}, expected 0 or more")
     fields: dict[str, Any] = problem._problem.solve(
-        table_cap=table_cap,
+        table_cap=min(table_cap, _MOST_CELLS),
         time_limit_s=limit,
         with_marginals=marginals,
         with_transcript=transcript,
-        proof_cap=proof_cap,
+        proof_cap=min(proof_cap, _MOST_CELLS),
     )
     fields["certificate"] = Certificate(fields.pop("kind"), fields["certificate"])
     fields["marginals"] = [[Marginal(*m) for m in node] for node in fields["marginals"]]

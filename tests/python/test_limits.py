@@ -290,6 +290,14 @@ def test_the_front_of_a_result_starts_at_its_plan_and_its_points_can_be_applied(
 
 
 @pytest.mark.usefixtures("invented")
+@pytest.mark.parametrize("memory", FRONTS)
+def test_without_time_a_front_has_the_plans_that_were_found(memory: Any) -> None:
+    fast = torchalgo.optimize(small_net(), X, settings=torchalgo.Settings(progress=False))
+    front = torchalgo.pareto(fast, memory=memory, time_limit_s=0)
+    assert len(front) >= 1
+
+
+@pytest.mark.usefixtures("invented")
 def test_a_front_measures_nothing(invented: FakeBench) -> None:
     fast = torchalgo.optimize(small_net(), X, settings=torchalgo.Settings(progress=False))
     calls = invented.calls
@@ -358,6 +366,8 @@ def test_the_command_prints_a_front_and_writes_its_plans(
     rows = json.loads(capsys.readouterr().out)
     plans = [torchalgo.load_plan(tmp_path / f"weights_{i}.plan.json") for i in range(len(rows))]
     assert [p.weight_bytes for p in plans] == [row["bytes"] for row in rows]
+    assert main([*args, "--max-points", "1"]) == 1
+    assert "TA2501 pareto: --max-points 1, expected 2 or more" in capsys.readouterr().err
     assert main([*args, "--plans", str(tmp_path / "none")]) == 1
     assert "there is no folder" in capsys.readouterr().err
 

@@ -77,6 +77,18 @@ def test_runner_ups_are_what_forbidding_the_choice_gives() -> None:
     assert compared > 100
 
 
+def large_problem(nodes: int, values: int) -> Problem:
+    """Returns a problem with a random table between each two nodes."""
+    pick = random.Random(6)
+
+    def row() -> list[int | None]:
+        return [pick.randrange(10**6) for _ in range(values)]
+
+    pairs = [(u, v) for u in range(nodes) for v in range(u)]
+    edges = [(u, v, [row() for _ in range(values)]) for u, v in pairs]
+    return Problem([row() for _ in range(nodes)], edges)
+
+
 @pytest.mark.parametrize("limit", [0.0, 1e-4, 0.05])
 def test_any_time_limit_gives_a_checked_bound(limit: float) -> None:
     pick = random.Random(4)
@@ -140,6 +152,8 @@ def test_numpy_arrays_with_masks_are_taken() -> None:
         ([[2**63 - 1]], [], "exceeds 63 bits"),
         ([[2**62], [2**62]], [], "coarser unit"),
         ([7], [], "expected a list of costs"),
+        (["12"], [], "expected a list of costs"),
+        ([b"12345678"], [], "expected a list of costs"),
         ([[1], [1]], [(0, 0, [[1]])], "to itself"),
         ([[1], [1]], [(0, 2, [[1]])], "does not exist"),
         ([[1], [1]], [(-1, 0, [[1]])], "does not exist"),
@@ -164,8 +178,24 @@ def test_malformed_text_and_limits_are_errors() -> None:
     for limit in (-1.0, float("nan")):
         with pytest.raises(torchalgo.Error, match="time_limit_s"):
             solve(Problem([[1]]), limit)
+    for caps in ({"table_cap": -1}, {"proof_cap": -1}):
+        with pytest.raises(torchalgo.Error, match="expected 0 or more"):
+            solve(Problem([[1]]), **caps)  # type: ignore[arg-type]
     with pytest.raises(torchalgo.Error, match="alternative 3"):
         Problem([[1]]).cost([3])
+
+
+def test_costs_may_come_from_iterators() -> None:
+    rows = [[3, None], [1.0, 2.0]]
+    assert Problem(iter(row) for row in rows) == Problem(rows)
+    assert Problem([map(float, (1, 2, 3))]).node_costs == [[1, 2, 3]]
+
+
+def test_the_largest_cap_is_no_cap() -> None:
+    problem = large_problem(6, 4)
+    solution = solve(problem, table_cap=2**63 - 1, proof_cap=2**63 - 1)
+    assert all(marginal.is_exact for row in solution.marginals for marginal in row)
+    check(problem, solution)
 
 
 @pytest.mark.parametrize("node_costs", [[[]], [[1], []], [[None]]])
@@ -214,6 +244,24 @@ def test_without_room_there_is_no_certificate_and_check_says_so() -> None:
     assert solution.status == "optimal" and solution.certificate.kind == "none"
     with pytest.raises(torchalgo.Error, match="no certificate"):
         check(problem, solution)
+
+
+def test_the_room_counts_reductions_and_eliminations_too() -> None:
+    chain = Problem([[3, 0], [1, 2]], [(0, 1, [[0, 5], [None, 0]])])
+    for problem in (chain, large_problem(5, 3)):
+        assert solve(problem).certificate.kind != "none"
+        assert solve(problem, proof_cap=0).certificate.kind == "none"
+
+
+@pytest.mark.slow
+def test_a_bound_at_any_time_of_the_messages_is_proven() -> None:
+    problem = large_problem(120, 8)
+    gaps = 0
+    for limit in (0.05, 0.1, 0.15, 0.2, 0.3, 0.5):
+        solution = solve(problem, limit, marginals=False)
+        check(problem, solution)
+        gaps += solution.status == "feasible"
+    assert gaps > 0
 
 
 def test_the_checker_runs_on_its_own(tmp_path: Path) -> None:
