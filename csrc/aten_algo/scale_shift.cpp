@@ -23,7 +23,8 @@ Offer offer_scale_shift(const Problem& problem, const Device&) {
 
 // Packs scale and shift, then the mean and the variance that batch_norm also needs.
 Packed pack_scale_shift(const ScaleShiftProblem& scale_shift, const Weights& weights) {
-  const auto options = at::TensorOptions().dtype(scalar_type(scale_shift.dtype));
+  const auto options =
+      at::TensorOptions().dtype(scalar_type(scale_shift.dtype)).device(weights[0].weights.device());
   const at::Tensor zeros = at::zeros(scale_shift.c, options);
   const at::Tensor& shift = weights[0].bias;
   return {{weights[0].weights.contiguous(), shift.defined() ? shift.contiguous() : zeros},

@@ -120,10 +120,12 @@ at::Tensor run_parts(const Run& run, const KernelArgs& args) {
       scatter(run, own.part, nullptr, dst);
       continue;
     }
-    const at::Tensor part_dst =
-        at::from_blob(result, own.sizes, own.strides, at::TensorOptions().dtype(at::kFloat));
-    own.kernel->run({{*packed++}, args.src, {}, part_dst, workspace});
-    scatter(run, own.part, result, dst);
+    at::Tensor part_dst;
+    if (!own.kernel->makes_dst) {
+      part_dst = at::from_blob(result, own.sizes, own.strides, at::kFloat);
+    }
+    const at::Tensor made = own.kernel->run({{*packed++}, args.src, {}, part_dst, workspace});
+    scatter(run, own.part, made.const_data_ptr<float>(), dst);
   }
   return args.dst;
 }
@@ -222,7 +224,6 @@ Kernel prepare_strided_backward_data(const Algorithm& forward, const ConvProblem
     own.part = std::move(part);
     if (own.part.twin) {
       own.kernel = forward.prepare(*own.part.twin, exchanged(primitive), device);
-      TORCHALGO_ASSERT(!own.kernel->makes_dst);
       const at::Tensor like = empty_result(*own.part.twin, primitive.src, at::kMeta);
       own.sizes = like.sizes();
       own.strides = like.strides();

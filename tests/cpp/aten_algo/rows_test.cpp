@@ -261,6 +261,19 @@ TEST(AtenRowsThatPackForAllSizes, AreRightOnOtherSizesThanPackedFor) {
   expect_serves("linear_f32_n1c8_k5+bias", "linear_f32_n7c8_k5+bias");
 }
 
+TEST(AtenRows, PackWhereTheWeightsAre) {
+  const Problem problem = parse_problem("scaleshift_f32_n2c5h7w6");
+  const Algorithm& row = *find_algorithm(aten_algorithms(), "aten.scale_shift");
+  const Primitive primitive = row.offer(problem, cpu_device()).primitives.at(0);
+  const at::Tensor weights = at::empty({5}, at::TensorOptions(at::kMeta));
+  const Packed packed = row.prepare(problem, primitive, cpu_device()).pack({{weights, {}}});
+  ASSERT_EQ(packed.size(), 2U);
+  for (const auto& [first, second] : packed) {
+    EXPECT_TRUE(first.is_meta());
+    EXPECT_TRUE(second.is_meta());
+  }
+}
+
 TEST(AtenRows, RefuseWithAReason) {
   const auto refusal = [](const char* row, const char* problem) {
     const Algorithm* algorithm = find_algorithm(aten_algorithms(), row);
