@@ -256,10 +256,14 @@ def _class_named(name: str) -> Any:
     return getattr(importlib.import_module(module), last, None)
 
 
+_READ_VALUES = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
+
+
 def exported_model(program: torch.export.ExportedProgram) -> nn.Module:
     """Returns an exported program as a module in eval mode, which shares the program's weights.
 
-    Raises: torchalgo.Error if it takes or returns anything but tensors in tuples and lists.
+    Raises: torchalgo.Error if it takes or returns anything but tensors in tuples and lists, or if
+        it reads the value of a tensor.
     """
     graph_module = program.module(check_guards=False)
     graph = graph_module.graph
@@ -269,6 +273,12 @@ def exported_model(program: torch.export.ExportedProgram) -> nn.Module:
             value = _attribute(graph_module, str(node.target))
             if isinstance(value, torch.Tensor):
                 weights[node.name] = str(node.target), value
+    read = next((node for node in graph.nodes if node.target in _READ_VALUES), None)
+    if read is not None:
+        raise Error(
+            f"TA1115 optimize: the exported program reads the value of {read.args[0]}, which a plan"
+            " would keep for all calls: compute with the tensor instead of its item()"
+        )
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     positional, by_name = program.call_spec.in_spec.children()
     is_flat = not by_name.num_leaves and all(each.is_leaf() for each in positional.children())

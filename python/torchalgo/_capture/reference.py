@@ -120,13 +120,16 @@ def other_values(inputs: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Returns four variants of the inputs with other values.
 
     Floating-point and complex tensors are multiplied by -1, 0, -10 and 10. Other tensors are
-    reversed. Other values stay.
+    reversed. If they have one element, it grows by 1. Other values stay.
     """
 
     def changed(value: Any, factor: float) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        is_number = value.is_floating_point() or value.is_complex()
-        return value * factor if is_number else value.flip(tuple(range(value.dim())))
+        if value.is_floating_point() or value.is_complex():
+            return value * factor
+        if value.numel() == 1:
+            return value.logical_not() if value.dtype is torch.bool else value + 1
+        return value.flip(tuple(range(value.dim())))
 
     return [tuple(changed(value, factor) for value in inputs) for factor in (-1, 0, -10, 10)]

@@ -29,6 +29,7 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchalgo._base.kept_autocast import kept_autocast
 from torchalgo._capture.window_shapes import WINDOWED, same_shape
 
 MOST_OPERATIONS = 400  # in one expression; larger ones take too long
@@ -45,7 +46,8 @@ class SizeRecorder(ShapeEnv):
     """A ShapeEnv that records the questions about symbolic sizes, and the code that asked."""
 
     def __init__(self) -> None:
-        super().__init__(specialize_zero_one=False, duck_shape=False)
+        # Code that reads a value of a tensor proves nothing, so it must fail.
+        super().__init__(specialize_zero_one=False, duck_shape=False, allow_scalar_outputs=False)
         self.op: Any = None  # the op that runs now
         self.work = 0
         self.asked: list[sympy.Basic] = []
@@ -302,6 +304,7 @@ def run_with_symbols(
         _quiet(),
         _unchanged(model),
         _patch_config(backed_size_oblivious=True),
+        kept_autocast(),
         torch.no_grad(),
         _reads_are_recorded(recorder),
         enable_python_dispatcher(),

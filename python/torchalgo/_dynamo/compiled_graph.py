@@ -19,21 +19,28 @@ from torchalgo._base.fork_lock import fork_lock
 from torchalgo._C import Error
 from torchalgo._capture.fx_model import Boxed, FxInputs, fx_model
 from torchalgo._capture.shapes import Shapes, shapes_of
-from torchalgo._dynamo.effects import why_not_repeated
+from torchalgo._dynamo.effects import why_not_planned
 from torchalgo._dynamo.options import BackendOptions
 from torchalgo._dynamo.read_graph import GraphInputs
 from torchalgo._run.optimized import Optimized
 
-MOST_WEIGHT_SETS = 8  # of one graph; the one that was used the longest ago is dropped
+MOST_WEIGHT_SETS = 16  # of one graph; the one that was used the longest ago is dropped
+# Further weight sets than FREE_SETS are planned only if one set ran at least CALLS_PER_SET times on
+# average: a model may have new weights in each call.
+FREE_SETS, CALLS_PER_SET = 24, 100
 MOST_SHAPES = 64  # of one weight set that get plans of their own; others run the first plan
 MOST_NUMBERS = 4  # values of a graph's numbers that are not sizes
 NO_CONVOLUTIONS = "it has no convolutions"
+_REPLACED = f"its weights were replaced more than {FREE_SETS} times"
 # The database lacks costs, LightGBM is missing, the device cannot be predicted, or another option
 # excludes predictions.
 _CANNOT_PREDICT = ("TA3201", "TA3202", "TA3203", "TA1002")
 # Errors of these kinds say that a model or its inputs cannot be planned. All others are about the
 # options, or are failures.
 _OF_MODEL = ("TA11", "TA12")
+_OF_CALL = (*_OF_MODEL, "TA2204")  # TA2204: the plan is not exact enough with the changed weights
+# Errors of these kinds say that a plan does not fit a graph.
+_OF_FIT = (*_OF_MODEL, "TA13", "TA22", "TA43")
 
 
 @dataclasses.dataclass
@@ -73,18 +80,38 @@ class CompiledGraph:
         self._names = [n.name for n in graph_module.graph.nodes if n.op == "placeholder"]
         self._first_weights = [weakref.ref(weight) for weight in weights]
         self._numbers: set[tuple[Any, ...]] = set()
+        self._made = 0  # number of weight sets so far
         self._others = others
         self._lock = fork_lock()
 
     def __call__(self, *args: Any) -> Any:
         self.counts.calls += 1
         numbers = tuple(_number(args[i]) for i in self.inputs.numbers)
-        why = self.inputs.refusal or _why_not_planned(args) or self._why_too_many(numbers)
+        why = self.inputs.refusal or self._why_not_now(args) or self._why_too_many(numbers)
         if why:
             return self._run_graph(why, args)
         tensors = [args[i] for i in self.inputs.tensors]
         found = self._weight_set([args[i] for i in self.inputs.weights], numbers, tensors)
-        return self._run_graph(found.refusal, args) if found.refusal else found.run(tensors)
+        if found is None:
+            return self._run_graph(_REPLACED, args)
+        if found.refusal:
+            return self._run_graph(found.refusal, args)
+        try:
+            return found.run(tensors)
+        except Error as problem:  # the model's weights changed, or it has inputs of another kind
+            if not problem.code.startswith(_OF_CALL):
+                raise
+            return self._run_graph(str(problem), args)
+
+    def _why_not_now(self, args: Sequence[Any]) -> str:
+        """Returns why this call cannot run by a plan; empty if it can."""
+        if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+            return "torch.autocast is on"
+        if not (torch.is_grad_enabled() or self.inputs.enables_grad):
+            return ""
+        if any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
+            return "gradients are enabled and a tensor requires one: use torch.no_grad()"
+        return ""
 
     def _why_too_many(self, numbers: tuple[Any, ...]) -> str:
         """Returns a reason if the numbers have had many values. Each needs a capture of its own."""
@@ -99,12 +126,19 @@ class CompiledGraph:
         weights: Sequence[torch.Tensor],
         numbers: tuple[Any, ...],
         tensors: Sequence[torch.Tensor],
-    ) -> WeightSet:
+    ) -> WeightSet | None:
+        """Returns the plans with these weights; None if they are replaced too often to plan."""
         if self.weight_sets and self.weight_sets[-1].has(weights, numbers):
             return self.weight_sets[-1]
         with self._lock:
             known = (each for each in self.weight_sets if each.has(weights, numbers))
-            found = next(known, None) or WeightSet(self, weights, numbers, tensors)
+            found = next(known, None)
+            is_rare = self.counts.calls >= CALLS_PER_SET * self._made
+            if found is None and self._made >= FREE_SETS and not is_rare:
+                return None
+            if found is None:
+                self._made += 1
+                found = WeightSet(self, weights, numbers, tensors)
             others = [each for each in self.weight_sets if each is not found]
             self.weight_sets = (*others, found)[-MOST_WEIGHT_SETS:]
         return found
@@ -181,7 +215,7 @@ class WeightSet:
         self._lock = fork_lock()
         self._by_shapes: dict[Shapes, Optimized] = {}
         self._model = graph.model_of(weights, numbers)
-        self.refusal = why_not_repeated(self._model, tensors)
+        self.refusal = why_not_planned(self._model, tensors)
         if self.refusal:
             return
         try:
@@ -239,7 +273,7 @@ class WeightSet:
     def _first_plan(self, tensors: Sequence[torch.Tensor]) -> Optimized:
         if self._graph.options.new_shapes == "nearest":
             for before in self._graph.planned_before(self.weights):
-                known = self._taken_over(before)
+                known = self._taken_over(before, tensors)
                 if known is not None:
                     return known
         if self._graph.options.is_mode_free:
@@ -258,24 +292,21 @@ class WeightSet:
         )
         return planned
 
-    def _taken_over(self, before: Optimized) -> Optimized | None:
+    def _taken_over(self, before: Optimized, tensors: Sequence[torch.Tensor]) -> Optimized | None:
         """Returns this graph with the plan of another module; None if the plan does not fit."""
         args, _ = before.example_calls()[0]
-        settings = dataclasses.replace(self._graph.options.settings, mode="tune", fresh=False)
+        if [(x.dtype, x.device) for x in args] != [(x.dtype, x.device) for x in tensors]:
+            return None
+        settings = dataclasses.replace(
+            self._graph.options.settings, mode="tune", fresh=False, weight_limit_bytes=None
+        )
         try:
             return optimize(self._model, args, plan=before.plan, settings=settings)
-        except Error:
+        except Error as problem:
+            if not problem.code.startswith(_OF_FIT):
+                raise
             return None
 
 
 def _number(value: Any) -> Any:
     return float(value) if isinstance(value, torch.Tensor) else value
-
-
-def _why_not_planned(args: Sequence[Any]) -> str:
-    if not torch.is_grad_enabled():
-        return ""
-    for arg in args:
-        if isinstance(arg, torch.Tensor) and arg.requires_grad:
-            return "gradients are enabled and a tensor requires one: use torch.no_grad()"
-    return ""

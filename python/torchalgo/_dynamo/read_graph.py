@@ -28,6 +28,7 @@ class GraphInputs:
         numbers: the positions of other numbers. Dynamo passes a float as a tensor in f64.
         root: the variable that held the model, usually "self".
         refusal: the reason why the graph cannot be planned; empty if it can.
+        enables_grad: True if the graph itself enables gradients.
     """
 
     weights: tuple[int, ...] = ()
@@ -39,6 +40,7 @@ class GraphInputs:
     numbers: tuple[int, ...] = ()
     root: str = "self"
     refusal: str = ""
+    enables_grad: bool = False
 
 
 def read_inputs(graph_module: fx.GraphModule, examples: Sequence[Any]) -> GraphInputs:
@@ -79,7 +81,12 @@ def read_inputs(graph_module: fx.GraphModule, examples: Sequence[Any]) -> GraphI
         tuple(sizes),
         tuple(numbers),
         root,
+        enables_grad=any(map(_enables_grad, graph_module.graph.nodes)),
     )
+
+
+def _enables_grad(node: fx.Node) -> bool:
+    return node.target is torch._C._set_grad_enabled and node.args[:1] == (True,)
 
 
 def is_weight(example: Any) -> bool:
