@@ -158,7 +158,6 @@ def _add_pareto(commands: Any) -> None:
     command.add_argument(
         "--plans", type=Path, metavar="FOLDER", help="write the plan of each point to this folder"
     )
-    _add_objective(command)
     _add_tuning(command)
 
 

@@ -20,6 +20,7 @@ from torchalgo import _C
 from torchalgo._base.call_context import CallContext
 from torchalgo._base.progress import Event, Progress
 from torchalgo._base.time_budget import DEFAULT_BUDGET_S, Deadline, Pace, budget_of_call
+from torchalgo._db import CostStore
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Key
 from torchalgo._measure.checking import cropped
@@ -28,6 +29,7 @@ from torchalgo._measure.knowledge import is_trusted
 from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._measure.worker_process import WorkerDeathError, WorkerProcess
 from torchalgo._predict.similar import SimilarCosts, kind_of
+from torchalgo._refine.end_of_call import CallBudget, GuardEffort
 from torchalgo._refine.finalists import Contest
 
 CONV = "fwd_f32_n{n}c{c}h{h}w{w}_k{k}r3s3_st1x1_pad1x1_dil1x1_g1+bias"
@@ -252,6 +254,31 @@ def test_what_runs_is_what_the_plan_describes(
     other = torchalgo.optimize(net, x, **options)
     assert other.runs != "single_layout" and other.plan.guard is not None
     assert other.plan.guard.runs == other.runs and other.plan.status == "optimal"
+
+
+@pytest.mark.parametrize(
+    ("baselines", "rounds", "is_kept"),
+    [((), 25, True), (("frozen", "channels_last"), 25, False), ((), 3, False)],
+)
+def test_only_a_verdict_of_the_best_effort_is_kept(
+    baselines: tuple[str, ...], rounds: int, is_kept: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    asked: list[set[str]] = []
+
+    def timed(calls: Mapping[str, Any], **_: Any) -> dict[str, list[float]]:
+        asked.append(set(calls))
+        return {name: [50.0 if name == "plan" else 100.0] * rounds for name in calls}
+
+    monkeypatch.setattr("torchalgo._measure.guard.time_interleaved", timed)
+    effort = GuardEffort(0, 0.0, baselines)
+    monkeypatch.setattr(CallBudget, "guard_effort", lambda self: effort)
+    model, x = nn.Conv2d(3, 8, 3).eval(), torch.rand(1, 3, 12, 12)
+    path = tmp_path / "costs.sqlite3"
+    fast = torchalgo.optimize(model, x, **arguments(cost_db=path))
+    assert fast.runs == "plan" and len(asked) == 1
+    with CostStore.open(path) as store:
+        assert bool([name for name, *_ in store.verdicts() if ":" not in name]) == is_kept
 
 
 def test_a_plan_in_one_layout_is_timed_only_if_it_differs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import json
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,9 @@ import pytest
 import torchalgo
 from support.command import run
 from support.db_samples import many
+from torchalgo import _C
 from torchalgo._db import CostStore
+from torchalgo._db.environment import Environment
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -71,6 +76,56 @@ def test_verify_ends_with_3_and_gc_cleans(capsys: Capsys, tmp_path: Path) -> Non
     assert (done["dropped"], done["rows"]) == (49, 0)
 
 
+def test_a_damaged_file_is_never_called_sound(capsys: Capsys, tmp_path: Path) -> None:
+    path, export = make(tmp_path / "costs.sqlite3", 2000), tmp_path / "rows.jsonl"
+    export.write_text("an older export\n")
+    whole = path.read_bytes()
+    for damaged in (b"garbage!" + whole[8:], whole[:8192] + b"\xff" * 4096 + whole[12288:]):
+        path.write_bytes(damaged)
+        for argv in (("verify",), ("export", export)):
+            assert "TA3101" in run(capsys, "db", *argv, "--cost-db", path, code=1)
+        merged = run(capsys, "db", "merge", path, "--cost-db", tmp_path / "b.sqlite3", code=1)
+        assert "TA3101" in merged
+        assert path.read_bytes() == damaged and export.read_text() == "an older export\n"
+        for argv in (("gc",), ("forget", "--yes")):
+            path.write_bytes(damaged)
+            assert "kept as" in run(capsys, "db", *argv, "--cost-db", path, code=1)
+
+
+def test_what_could_not_be_deleted_is_an_error(
+    capsys: Capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make(tmp_path / "costs.sqlite3", 5)
+    open_store = CostStore.open
+    monkeypatch.setattr(CostStore, "open", functools.partial(open_store, busy_s=0.1))
+    raw = sqlite3.connect(path, isolation_level=None)
+    raw.execute("BEGIN IMMEDIATE")
+    for argv in (("forget", "--yes"), ("gc", "--max-mib", "0")):
+        assert "TA3101" in run(capsys, "db", *argv, "--cost-db", path, code=1)
+    raw.close()
+    assert count_rows(path) == 5
+
+
+def test_bytes_that_are_no_text_are_no_rows(
+    capsys: Capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe\n")))
+    path = make(tmp_path / "costs.sqlite3", 1)
+    assert "has no row" in run(capsys, "db", "import", "-", "--cost-db", path, code=1)
+
+
+def test_here_is_every_environment_of_this_machine(capsys: Capsys, tmp_path: Path) -> None:
+    path = tmp_path / "costs.sqlite3"
+    trained = Environment.of(None, _C.CHANGED_WEIGHTS)
+    for environment in (trained, Environment.of().for_energy("rapl")):
+        with CostStore.open(path) as store:
+            store.append(many(2, environment=environment.text_of("cpu.direct")))
+        assert "(not this one)" not in run(capsys, "db", "info", "--cost-db", path)
+        out = run(capsys, "db", "forget", "--environment", "here", "--yes", "--cost-db", path)
+        assert "forgot 2 costs" in out
+        assert count_rows(path) == 0
+
+
 def test_every_error_is_one_line_with_exit_code_1(capsys: Capsys, tmp_path: Path) -> None:
     path = make(tmp_path / "costs.sqlite3", 1)
     text = tmp_path / "text.txt"
@@ -85,7 +140,9 @@ def test_every_error_is_one_line_with_exit_code_1(capsys: Capsys, tmp_path: Path
         ("there is no database", ("export", tmp_path / "rows", "--cost-db", tmp_path / "none")),
         ("not a database", ("merge", text, "--cost-db", path)),
         ("db import reads lines of JSON", ("merge", lines, "--cost-db", path)),
-        ("stays as it is", ("verify", "--cost-db", text)),
+        ("not a database", ("verify", "--cost-db", text)),
+        ("not a database", ("export", tmp_path / "rows", "--cost-db", text)),
+        ("stays as it is", ("gc", "--cost-db", text)),
         ("is a link", ("info", "--cost-db", link)),
         ("cannot read", ("import", tmp_path / "none.jsonl")),
         ("no row", ("import", text, "--cost-db", path)),

@@ -92,6 +92,13 @@ def test_what_the_system_does_not_count_disturbs_nothing(monkeypatch: pytest.Mon
     assert not WaitWatch().was_disturbed()
 
 
+def test_a_thread_that_ends_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = used_s(os.getpid())
+    tasks = os.listdir(f"/proc/{os.getpid()}/task")
+    monkeypatch.setattr(os, "listdir", lambda _: ["0", *tasks])
+    assert used_s(os.getpid()) >= before
+
+
 def test_an_interruption_is_no_disturbance_and_a_new_process_begins_at_zero(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -184,6 +184,16 @@ def test_the_first_screen_has_the_verdict(whole: Element) -> None:
             {"objective": "energy", "plan_uj": 1.0, "baseline_uj": 2.0},
             "50% less energy than PyTorch",
         ),
+        (
+            {
+                "objective": "energy",
+                "plan_uj": 2.0,
+                "baseline_uj": 1.0,
+                "runs": "baseline",
+                "verdict": "slower",
+            },
+            "No gain: PyTorch's channels_last runs",
+        ),
     ],
 )
 def test_the_headline_says_what_the_guard_found(changes: dict[str, Any], headline: str) -> None:

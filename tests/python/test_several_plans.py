@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import torchalgo
+import torchalgo._api.optimize as api_optimize
 from support.nets import Net, arguments, fp64_error, make_net
 from support.several_shapes import SHAPES, tensor
 from torchalgo._api.enable import planned_choices
@@ -236,6 +237,23 @@ def test_ctrl_c_keeps_the_plans_there_are(net: Net, monkeypatch: pytest.MonkeyPa
     )
     assert list(fast.plans) == ["1x3x40x40", "2x3x24x64"]  # the second of what is known
     assert "interrupted: no plans for inputs 1x3x96x32" in told
+    assert fast.is_interrupted
+
+
+def test_ctrl_c_between_two_plans_is_told(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_one = api_optimize.optimize_prepared
+    made: list[Any] = []
+
+    def interrupt(*args: Any, **options: Any) -> Any:
+        if made:
+            raise KeyboardInterrupt
+        made.append(plan_one(*args, **options))
+        return made[0]
+
+    monkeypatch.setattr(api_optimize, "optimize_prepared", interrupt)
+    fast = torchalgo.optimize(net, shapes=SHAPES, **arguments())
+    assert list(fast.plans) == ["1x3x40x40"] and not made[0].is_interrupted
+    assert fast.is_interrupted
 
 
 def test_ctrl_c_while_the_first_plan_is_made_ends_it_all(

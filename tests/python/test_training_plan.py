@@ -294,6 +294,7 @@ def test_the_command_plans_writes_applies_and_times(
     ("argv", "text"),
     [
         (("optimize", "-o", "net.pt"), "TA7201 optimize: --training has no -o"),
+        (("optimize", "--objective", "energy"), "TA1003 optimize"),
         (("optimize", "--override", "0=aten.conv"), "GLOB:DIRECTION=PRIMITIVE"),
         (
             ("optimize", *(f"--override={glob}:forward=aten.conv" for glob in "0?0")),

@@ -38,6 +38,9 @@ def test_the_content_is_replaced_whole(tmp_path: Path) -> None:
     write_file(str(path), b"two", "save")
     assert path.read_bytes() == b"two"
     assert os.listdir(tmp_path) == ["a.txt"]
+    with pytest.raises(torchalgo.Error, match="cannot write"):
+        write_file(path, "no text of UTF-8: \udcff", "save")
+    assert path.read_bytes() == b"two"
 
 
 def test_the_mode_is_that_of_any_new_file(tmp_path: Path) -> None:

@@ -250,6 +250,7 @@ def _plan_each(
         except KeyboardInterrupt:
             if not results:
                 raise
+            results[-1] = dataclasses.replace(results[-1], is_interrupted=True)
             break
         if results[-1].is_interrupted:
             break

@@ -20,8 +20,8 @@ def write_file(path: str | Path, data: bytes | str, caller: str) -> None:
 
     Raises: torchalgo.Error; its text begins with `caller` and has the path and the system's reason.
     """
-    raw = data.encode() if isinstance(data, str) else data
     try:
+        raw = data.encode() if isinstance(data, str) else data
         target = Path(os.path.realpath(path))
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

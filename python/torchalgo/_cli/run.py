@@ -94,9 +94,11 @@ def _loaded(args: argparse.Namespace) -> nn.Module:
 
 
 def _pareto(args: argparse.Namespace) -> int:
+    if args.max_points < 2:
+        raise Error(f"TA2501 pareto: --max-points {args.max_points}, expected 2 or more")
     model = on_device(args, _loaded(args))
     inputs = random_inputs(model, args.input)
-    optimized = optimize(model, inputs, objective=args.objective, **tuning_arguments(args))
+    optimized = optimize(model, inputs, **tuning_arguments(args))
     front = optimized.pareto(args.memory, max_points=args.max_points)
     if args.plans is not None:
         for i, point in enumerate(front):

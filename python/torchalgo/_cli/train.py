@@ -18,6 +18,8 @@ from torchalgo._ir.problems import DIRECTION_WORDS
 from torchalgo._run.model_files import load_model
 from torchalgo._train.overrides import DirectionOverrides
 from torchalgo._train.plan import TrainingPlan
+from torchalgo_cli import EXIT_INTERRUPTED
+from torchalgo_cli.waiting import tell
 
 
 def optimize_command(args: argparse.Namespace) -> int:
@@ -33,7 +35,8 @@ def optimize_command(args: argparse.Namespace) -> int:
                 " training=True, plan=torchalgo.TrainingPlan.load(path)) runs it"
             )
     model = on_device(args, trained_model(args.model))
-    arguments = tuning_arguments(args) | {"overrides": _overrides(args.override)}
+    overrides = _overrides(args.override)
+    arguments = tuning_arguments(args) | {"overrides": overrides, "objective": args.objective}
     plan = None if args.plan is None else TrainingPlan.load(args.plan)
     inputs = random_inputs(model, args.input)
     planned = optimize(model, inputs, plan=plan, training=True, **arguments)
@@ -44,6 +47,9 @@ def optimize_command(args: argparse.Namespace) -> int:
         print(json.dumps({"runs": planned.runs, "regions": texts}, indent=1))
     else:
         print(planned.plan)
+    if planned.is_interrupted:
+        tell("interrupted; the plan is of the costs measured so far")
+        return EXIT_INTERRUPTED
     return 0
 
 

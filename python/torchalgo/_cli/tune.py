@@ -29,7 +29,7 @@ from torchalgo._measure import process_bench
 from torchalgo._run.model_files import load_model
 from torchalgo._run.optimized import Optimized
 from torchalgo.tune import Ranks, plan_hash, tune
-from torchalgo_cli import EXIT_ERROR
+from torchalgo_cli import EXIT_ERROR, EXIT_INTERRUPTED
 from torchalgo_cli.files import FileError, check_files
 
 
@@ -150,14 +150,13 @@ def run_rank(args: argparse.Namespace) -> int:
             store, launch.rank, launch.size, holder=holder, join_s=args.join_timeout,
             patience_s=args.patience, step_s=args.step_timeout, on_stuck=end,
         )  # fmt: skip
-        _run(args, launch, ranks)
-        return 0
+        return _run(args, launch, ranks)
     except Error as problem:
         _tell(ranks, str(problem))
         return EXIT_ERROR
 
 
-def _run(args: argparse.Namespace, launch: Launch, ranks: Ranks) -> None:
+def _run(args: argparse.Namespace, launch: Launch, ranks: Ranks) -> int:
     with ranks:
         try:
             check_files(args)
@@ -181,6 +180,7 @@ def _run(args: argparse.Namespace, launch: Launch, ranks: Ranks) -> None:
     if launch.rank == 0:
         text = f"plan {plan_hash(optimized.plan)} on all {launch.size} ranks"
         print(optimized.plan.to_json() if args.json else f"{optimized.plan}\n{text}", flush=True)
+    return EXIT_INTERRUPTED if optimized.is_interrupted else 0
 
 
 def _tell(ranks: Ranks | None, text: str) -> None:

@@ -20,7 +20,7 @@ from torchalgo._base.write_file import write_file
 from torchalgo._C import Error
 from torchalgo._db import files
 from torchalgo._db.counts import Info, Merged
-from torchalgo._db.environment import texts_here
+from torchalgo._db.environment import find_here
 from torchalgo._db.forget import Selection, environment_text, find, forget
 from torchalgo._db.row import Refusal
 from torchalgo._db.store import CostStore
@@ -38,7 +38,7 @@ def _info(args: argparse.Namespace) -> int:
     if not path.exists():
         info = Info(str(path), "none", "there is none yet", 0, 0, {}, 0, 0, {}, {}, {}, 0, [])
     else:
-        with _opened(path) as store:
+        with _opened(path, shows_trouble=True) as store:
             info = store.info()
     if args.json:
         print(json.dumps(dataclasses.asdict(info), indent=1))
@@ -58,15 +58,15 @@ def _merge(args: argparse.Namespace) -> int:
     with _opened(_path(args), makes=True) as store:
         for source in args.source:
             with _opened(source, read_only=True) as other:
-                _tell(args, str(source), store.merge(other))
-        _check_kept(store)
+                merged = store.merge(other)
+            _tell(args, str(source), merged)
     return 0
 
 
 def _export(args: argparse.Namespace) -> int:
     path = _path(args)
     _check_exists(path)
-    with _opened(path) as store:
+    with _opened(path, read_only=True) as store:
         lines = list(store.export_lines())
     if args.file == "-":
         sys.stdout.writelines(f"{line}\n" for line in lines)
@@ -88,7 +88,6 @@ def _import(args: argparse.Namespace) -> int:
                 f"TA3102 db import: {args.file} has no row that torchalgo db export wrote; expected"
                 " such a file; db merge reads a database"
             )
-        _check_kept(store)
     _tell(args, args.file, merged)
     return 0
 
@@ -117,7 +116,6 @@ def _retry(args: argparse.Namespace) -> int:
             if any(fnmatch.fnmatchcase(refusal.primitive, glob) for glob in globs)
         ]
         forgotten = store.forget(Refusal, chosen)
-        _check_kept(store)
     if args.json:
         print(json.dumps({"forgotten": forgotten}))
     else:
@@ -137,11 +135,10 @@ def _forget(args: argparse.Namespace) -> int:
             "TA3103 db forget: verdicts belong to models, so --verdicts takes no --problem or"
             " --primitive: leave them out"
         )
-    with _opened(path) as store:
+    with _opened(path, read_only=not args.yes) as store:
         found = find(store, selection)
         if args.yes:
             forget(store, found)
-            _check_kept(store)
     counts = found.counts()
     if args.json:
         print(json.dumps({**counts, "forgotten": args.yes}))
@@ -155,7 +152,7 @@ def _forget(args: argparse.Namespace) -> int:
 def _verify(args: argparse.Namespace) -> int:
     path = _path(args)
     _check_exists(path)
-    with _opened(path) as store:
+    with _opened(path, read_only=True) as store:
         found = store.verify()
     if args.json:
         print(json.dumps({**dataclasses.asdict(found), "is_sound": found.is_sound}, indent=1))
@@ -194,9 +191,9 @@ def describe(info: Info) -> str:
         f" {info.records.get('context', 0)} plan(s) timed inside the net,"
         f" {_size(info.bytes)} of at most {_size(info.max_bytes)}, journal {info.journal}"
     ]
-    here = texts_here()
+    is_here = find_here()
     environments = {
-        f"{environment_text(text)}{'' if text in here else '  (not this one)'}": count
+        f"{environment_text(text)}{'' if is_here(text) else '  (not this one)'}": count
         for text, count in sorted(info.environments.items(), key=lambda item: -item[1])
     }
     failures = {f"failed: {why}": count for why, count in info.refusals.items()}
@@ -236,10 +233,13 @@ def _path(args: argparse.Namespace) -> Path:
 
 
 @contextlib.contextmanager
-def _opened(path: Path, *, makes: bool = False, read_only: bool = False) -> Iterator[CostStore]:
+def _opened(
+    path: Path, *, makes: bool = False, read_only: bool = False, shows_trouble: bool = False
+) -> Iterator[CostStore]:
     """Opens the store in a file.
 
-    Raises torchalgo.Error if that fails, unlike a run, which only warns.
+    Raises torchalgo.Error if that fails, unlike a run, which only warns. Raises it in the end if
+    the file was damaged or something could not be written, unless `shows_trouble`.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -254,6 +254,12 @@ def _opened(path: Path, *, makes: bool = False, read_only: bool = False) -> Iter
             if store.is_in_memory:
                 raise Error(f"TA3101 db: {path} {store.trouble}")
             yield store
+            if store.trouble and not shows_trouble:
+                lost = f"{store.unwritten} rows were not written: " if store.unwritten else ""
+                raise Error(
+                    f"TA3101 db: {store.path} {store.trouble}; {lost}check the disk and the"
+                    " permissions, then try again"
+                )
 
 
 def _check_exists(path: Path) -> None:
@@ -261,18 +267,12 @@ def _check_exists(path: Path) -> None:
         raise Error(f"TA3104 db: there is no database {path}: torchalgo.optimize makes it")
 
 
-def _check_kept(store: CostStore) -> None:
-    if store.unwritten:
-        raise Error(
-            f"TA3101 db: {store.path} {store.trouble}; {store.unwritten} rows were not written:"
-            " free space or check permissions, then try again"
-        )
-
-
 def _lines_of(name: str) -> list[str]:
     try:
         if name == "-":
-            return [] if sys.stdin is None else list(sys.stdin)
-        return Path(name).read_text(encoding="utf-8", errors="replace").splitlines()
+            data = b"" if sys.stdin is None else sys.stdin.buffer.read()
+        else:
+            data = Path(name).read_bytes()
+        return data.decode("utf-8", errors="replace").splitlines()
     except OSError as problem:
         raise Error(f"TA3101 db import: cannot read {name}: {problem.strerror}") from None

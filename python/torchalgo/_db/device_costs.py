@@ -96,14 +96,14 @@ class DeviceCosts:
             for refusal in self._store.entries(Refusal, self._environment.texts()).values()
             if self._holds(refusal) and refusal.holds_at(time.time())
         ]
-        endings: dict[str, list[str]] = {}
+        endings: dict[str, dict[str, str]] = {}  # by primitive and problem: the reason
         for refusal in refusals:
             if refusal.kind in ("ended", "hung"):
-                endings.setdefault(refusal.primitive, []).append(refusal.reason)
+                endings.setdefault(refusal.primitive, {})[refusal.problem] = refusal.reason
         by_key = {refusal.key: refusal.failure for refusal in refusals}
         failures: dict[Key, Failure] = {}
         for key in keys:
-            reasons = endings.get(key.primitive, [])
+            reasons = list(endings.get(key.primitive, {}).values())
             if key in by_key:
                 failures[key] = by_key[key]
             elif len(reasons) >= MOST_OF_ONE:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,6 +25,9 @@ from torchalgo._ir.costs import environment as plan_environment
 CPU_FACTS = ("cpu", "cpu_id", "isa", "threads", "weights")
 GPU_FACTS = ("gpu", "isa", "driver", "weights")
 PROBE = "2"  # the version of the probe of the highest rates
+MEASURED = ("quantity", "unit", "meter")  # the names in Environment.measured
+# Models of these many bytes of weights have all the environments that inference can have.
+SIZES = (0, _C.LARGE_CACHE_BYTES, _C.LARGE_CACHE_BYTES + 1)
 _ATEN_CPU = (*CPU_FACTS, "torch", "onednn", "capability", "flags")
 _CUDNN = (*GPU_FACTS, "cuda", "cudnn")
 _ATEN_GPU = (*_CUDNN, "torch", "flags")
@@ -69,7 +72,7 @@ class Environment:
 
     def for_energy(self, meter: str) -> Environment:
         """Returns the same environment for energies in 1/1024 nJ, counted by `meter`."""
-        return replace(self, measured={"quantity": "energy", "unit": "nJ", "meter": meter})
+        return replace(self, measured=dict(zip(MEASURED, ("energy", "nJ", meter), strict=True)))
 
     @property
     def everything(self) -> str:
@@ -106,10 +109,29 @@ class Environment:
         return {**{name: self.facts[name] for name in names}, **self.measured}
 
 
-def texts_here(device: _C.Device | None = None) -> set[str]:
-    """Returns every environment that this machine can have now, for models of all sizes."""
-    sizes = (0, _C.LARGE_CACHE_BYTES, _C.LARGE_CACHE_BYTES + 1)
-    return {text for size in sizes for text in Environment.of(device, size).texts()}
+def texts_here() -> set[str]:
+    """Returns the environments of this machine's CPU now, for inference by models of all sizes."""
+    return {text for size in SIZES for text in Environment.of(None, size).texts()}
+
+
+def find_here() -> Callable[[str], bool]:
+    """Returns a function that tells whether an environment is one of this machine now.
+
+    It may be that of any device, of training, of an energy or of a verdict.
+    """
+    devices = (None, *map(_C.cuda_device, range(torch.cuda.device_count())))
+    every = [Environment.of(d, size) for d in devices for size in (*SIZES, _C.CHANGED_WEIGHTS)]
+    texts = {text for one in every for text in (*one.texts(), one.everything)}
+
+    def is_here(text: str) -> bool:
+        try:
+            facts = json.loads(text)
+        except (ValueError, RecursionError):  # not written by torchalgo
+            return False
+        is_object = isinstance(facts, dict)
+        return is_object and _text({k: v for k, v in facts.items() if k not in MEASURED}) in texts
+
+    return is_here
 
 
 def _text(facts: Mapping[str, str]) -> str:

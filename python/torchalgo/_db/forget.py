@@ -6,11 +6,10 @@ from __future__ import annotations
 import datetime
 import fnmatch
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchalgo import _C
-from torchalgo._db.environment import Environment, texts_here
+from torchalgo._db.environment import find_here
 from torchalgo._db.row import KINDS_OF_ENTRY, Check, Entry, Refusal, Row, RowKey
 from torchalgo._db.store import CostStore
 
@@ -62,7 +61,7 @@ def find(store: CostStore, selection: Selection) -> Found:
 
     Verdicts belong to whole models, so globs of problems or primitives select no verdicts.
     """
-    here = _texts_here() if selection.environment == "here" else None
+    here = find_here() if selection.environment == "here" else None
     kinds = () if selection.only_verdicts else KINDS_OF_ENTRY
     entries: dict[type[Entry], list[RowKey]] = {
         kind: [
@@ -93,14 +92,9 @@ def forget(store: CostStore, found: Found) -> None:
     store.forget_verdicts(found.verdicts)
 
 
-def _texts_here() -> set[str]:
-    sizes = (0, _C.LARGE_CACHE_BYTES, _C.LARGE_CACHE_BYTES + 1)
-    return texts_here() | {Environment.of(None, size).everything for size in sizes}
-
-
-def _is_environment(text: str, selection: Selection, here: Collection[str] | None) -> bool:
+def _is_environment(text: str, selection: Selection, here: Callable[[str], bool] | None) -> bool:
     if here is not None:
-        return text in here
+        return here(text)
     return selection.environment.lower() in environment_text(text).lower()
 
 

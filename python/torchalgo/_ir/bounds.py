@@ -60,7 +60,7 @@ class Peaks:
         try:
             flops, rates = json.loads(text)
             found = Peaks.probed((float(flops), [(int(size), float(r)) for size, r in rates]))
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             return None
         every = [found.flops_per_ns, *(rate for _, rate in found.bytes_per_ns)]
         is_sane = found.bytes_per_ns and all(0 < rate < math.inf for rate in every)

@@ -37,12 +37,16 @@ def used_s(pid: int | None) -> tuple[float, float]:
     """
     ran = waited = 0
     try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        threads = []
+    for thread in threads:
+        try:
             text = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text(encoding="ascii")
             own, delay, _ = map(int, text.split())
-            ran, waited = ran + own, waited + delay
-    except (OSError, ValueError):
-        pass  # a thread that has ended is not counted
+        except (OSError, ValueError):
+            continue  # a thread that has ended is not counted
+        ran, waited = ran + own, waited + delay
     return 1e-9 * ran, 1e-9 * waited
 
 

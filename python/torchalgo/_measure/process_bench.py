@@ -179,7 +179,8 @@ class ProcessBench:
         self._has_worker = True
         self._dead_in_a_row = 0
         self._given_up = ""  # the reason why no candidate is run any more
-        self._deaths_by: dict[str, list[str]] = {}  # by primitive: reasons why it ended the worker
+        # By primitive and problem: the reason why it ended the worker.
+        self._deaths_by: dict[str, dict[str, str]] = {}
 
     @property
     def pid(self) -> int | None:
@@ -200,7 +201,7 @@ class ProcessBench:
             answer = self._ask(request, [tasks[i][0] for i in chosen])
             return [TakenSamples(*result) for result in answer]
 
-        names = [primitive.name for _, primitive in tasks]
+        names = [(problem, primitive.name) for problem, primitive in tasks]
         try:
             return self._run(names, ask, lambda reason: TakenSamples([], reason))
         except NoWorkerError as missing:
@@ -223,7 +224,7 @@ class ProcessBench:
             }
             return [(e, failure) for e, failure in self._ask(request, [problem] * len(chosen))]
 
-        names = [primitive.name for primitive in primitives]
+        names = [(problem, primitive.name) for primitive in primitives]
         try:
             return self._run(names, ask, lambda reason: (0.0, reason))
         except NoWorkerError as missing:
@@ -234,18 +235,20 @@ class ProcessBench:
 
     def _run(
         self,
-        names: Sequence[str],
+        names: Sequence[tuple[str, str]],
         ask: Callable[[Sequence[int]], list[Any]],
         failed: Callable[[str], Any],
     ) -> list[Any]:
         """Returns the result of each candidate, even if some of them end the worker.
 
         Args:
-            names: the names of the candidates' primitives.
+            names: the problems of the candidates, and the names of their primitives.
             ask: sends a request for the candidates with these indices.
             failed: makes a result from the reason of a failure.
         """
-        results = {i: failed(why) for i, name in enumerate(names) if (why := self._why_not(name))}
+        results = {
+            i: failed(why) for i, (_, name) in enumerate(names) if (why := self._why_not(name))
+        }
         left = [i for i in range(len(names)) if i not in results]
         unsolved = 0  # number of times that the worker ended and no candidate could be blamed
 
@@ -265,7 +268,8 @@ class ProcessBench:
         def blame(candidate: int, death: WorkerDeathError) -> None:
             results[candidate] = failed(death.reason)
             left.remove(candidate)
-            self._deaths_by.setdefault(names[candidate], []).append(death.reason)
+            problem, name = names[candidate]
+            self._deaths_by.setdefault(name, {})[problem] = death.reason
             self._dead_in_a_row += 1
             if self._dead_in_a_row >= MOST_IN_A_ROW:
                 self._give_up(death)
@@ -286,7 +290,7 @@ class ProcessBench:
         # Two candidates together may end the worker, or the board may not tell which one did. So
         # each of the remaining candidates runs alone.
         for candidate in list(left):
-            if why := LATE if is_late else self._why_not(names[candidate]):
+            if why := LATE if is_late else self._why_not(names[candidate][1]):
                 results[candidate] = failed(why)
             elif (death := attempt([candidate])) and (
                 death.hung or (death := attempt([candidate]))
@@ -296,10 +300,10 @@ class ProcessBench:
 
     def _why_not(self, name: str) -> str:
         """Returns the reason why a primitive is not run at all; "" if it is run."""
-        reasons = self._deaths_by.get(name, [])
+        reasons = self._deaths_by.get(name, {})
         if len(reasons) < MOST_OF_ONE:
             return self._given_up
-        return ended_too_often(reasons)
+        return ended_too_often(list(reasons.values()))
 
     def _ask(self, request: Mapping[str, Any], problems: Sequence[str]) -> list[Any]:
         flops = [_C.flop_count(problem) for problem in problems]

@@ -28,6 +28,11 @@ class GuardEffort:
     baselines: tuple[str, ...] = ()  # only these are timed; all if empty
     has_single_layout: bool = False  # the best single-layout plan is timed too
 
+    @property
+    def is_whole(self) -> bool:
+        """Returns True if all baselines are timed."""
+        return not self.baselines
+
     def includes(self, baseline: str) -> bool:
         return not self.baselines or baseline in self.baselines
 

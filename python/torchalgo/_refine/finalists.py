@@ -24,7 +24,7 @@ from torchalgo._plan.prove import prover
 from torchalgo._plan.resolve import front_finder, resolver
 from torchalgo._plan.result import Result
 from torchalgo._refine.binding import error_of, rewrite, with_dims_of
-from torchalgo._refine.end_of_call import CallBudget
+from torchalgo._refine.end_of_call import CallBudget, GuardEffort
 from torchalgo._refine.left_ops import with_times
 from torchalgo._refine.refinement import Chosen
 
@@ -140,8 +140,13 @@ class Contest:
         if verdict is None:
             timed = [plan] if single is None or bound is None else [plan, single]
             key = guard.verdict_key(self._prepared.model, *timed)
-            verdict = self._timed(scripted, bound)
-            if self._objective.verdicts is not None and verdict.rounds:
+            effort = self._budget.guard_effort()
+            verdict = self._timed(scripted, bound, effort)
+            # Later calls use what is kept instead of timing again, so it has to be the best effort.
+            is_kept = (
+                effort is not None and effort.is_whole and verdict.rounds >= guard.LEAST_ROUNDS
+            )
+            if self._objective.verdicts is not None and is_kept:
                 self._objective.verdicts.keep_verdict(key, verdict)
         if verdict.runs == "single_layout" and single is not None and bound is not None:
             single = dataclasses.replace(single, rel_error=error, capture_error=plan.capture_error)
@@ -183,9 +188,10 @@ class Contest:
         error = error_of(scripted, prepared)
         return (scripted if error <= prepared.output_bound(options) else None), error
 
-    def _timed(self, scripted: ScriptModule, single: ScriptModule | None) -> GuardVerdict:
+    def _timed(
+        self, scripted: ScriptModule, single: ScriptModule | None, effort: GuardEffort | None
+    ) -> GuardVerdict:
         prepared = self._prepared
-        effort = self._budget.guard_effort()
         if effort is None:
             return self._out_of_time()
         inputs = prepared.inputs
@@ -249,5 +255,5 @@ def result_of(
         front_finder(tuning, describe, describe.objective),
         prepared.graph.to_text(),
         functools.partial(facts_of_tuning, tuning, plan.objective != "edp"),
-        tuning.is_interrupted,
+        tuning.is_interrupted or (plan.guard is not None and plan.guard.reason == INTERRUPTED),
     )

@@ -94,6 +94,8 @@ def _headline(guard: GuardVerdict) -> str:
 
 
 def _energy_headline(guard: GuardVerdict) -> str:
+    if guard.runs == "baseline":
+        return f"No gain: PyTorch's {guard.baseline} runs"
     if guard.verdict != "faster":
         return f"No clear difference from {guard.baseline}"
     return f"{1 - guard.ratio:.0%} less {guard.objective} than PyTorch"

@@ -48,6 +48,7 @@ class TrainingModule(nn.Module):
     _modes: list[tuple[bool, bool]]
     plan: TrainingPlan
     runs: Literal["plan", "baseline"]  # "baseline": the model as it was given, which was faster
+    is_interrupted: bool  # True if Ctrl-C ended the tuning early
 
     def __init__(
         self, model: nn.Module, traced: Traced, regions: dict[str, PlannedRegion],
@@ -57,7 +58,7 @@ class TrainingModule(nn.Module):
         self.__dict__.update(
             _original=model, _traced=traced, _whole=traced.whole, _regions=regions, plan=plan,
             _shapes=shapes, _others=0, _layers=_layers(model), _links=_links(model, traced),
-            _modes=_modes(model, traced), runs="plan",
+            _modes=_modes(model, traced), runs="plan", is_interrupted=False,
         )  # fmt: skip
         # The model's own dicts: what is registered later in one of both is in the other.
         for name, value in vars(model).items():
@@ -72,7 +73,9 @@ class TrainingModule(nn.Module):
         regions = {name: getattr(whole, name) for name in self._regions}
         traced = dataclasses.replace(self._traced, whole=whole, regions={}, entered=entered)
         copied = TrainingModule(model, traced, regions, self.plan, self._shapes)
-        copied.__dict__.update(_modes=self._modes, runs=self.runs)
+        copied.__dict__.update(
+            _modes=self._modes, runs=self.runs, is_interrupted=self.is_interrupted
+        )
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -73,6 +73,7 @@ def optimize_training(
     plan = TrainingPlan([run.plan for run in runs.values()], saved, traced.left_alone)
     shapes = [x.shape for x in inputs]
     planned = TrainingModule(model, traced, regions, plan, shapes)
+    planned.is_interrupted = any(run.is_interrupted for run in runs.values())
     if not options.run_untimed and regions:
         with call.timings.step("guard"):
             planned.guard_with(compare_steps(planned, inputs, call.deadline))
@@ -139,8 +140,8 @@ def _within_limit(
             one = call.part(left / part.costs)
             left -= part.costs
             tuning = RegionTuning(part, options, store, one)
-            runs[name] = Run(part, tuning.best())
-            if tuning.is_interrupted:  # the other regions have no time either
+            runs[name] = Run(part, tuning.best(), tuning.is_interrupted)
+            if runs[name].is_interrupted:  # the other regions have no time either
                 call.deadline.end_within(0.0)
         kept = sum(each.bytes for run in runs.values() for each in run.saved)
         if limit is None or kept <= limit:

@@ -64,8 +64,9 @@ class Part:
 class Run:
     """A region with its plan."""
 
-    def __init__(self, part: Part, plan: Plan) -> None:
+    def __init__(self, part: Part, plan: Plan, is_interrupted: bool = False) -> None:
         self.part, self.plan = part, plan
+        self.is_interrupted = is_interrupted  # Ctrl-C ended the tuning early
         own, (_, places) = part.own, part.own.parameters
         self.native = _C.TrainingRegion(
             own.graph, part.wanted, part.recomputed, part.found, native_plan(plan), places,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import types
 import typing
 from typing import Any, Literal
@@ -87,6 +88,8 @@ def decode(kind: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
         return _decode_fields(kind, value, where)
     if kind is float and type(value) in (int, float):
+        if not abs(value) <= sys.float_info.max:
+            raise Error(f"TA2101 {where}: expected a finite number, got {shorten(value)}")
         return float(value)
     if kind in (int, str) and type(value) is kind:
         return value

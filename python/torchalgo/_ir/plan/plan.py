@@ -274,6 +274,12 @@ def _check(plan: Plan, source: str) -> None:
                 f"TA2202 {source}.transforms[{i}]: from {transform.src} to itself, expected two"
                 " layouts"
             )
+    guard = plan.guard
+    if guard is not None and guard.rounds and not min(guard.low, guard.ratio, guard.high) > 0:
+        raise Error(f"TA2202 {source}.guard: a ratio of times is not above 0")
+    times = [n.predicted_us for n in plan.nodes] + [t.predicted_us for t in plan.transforms]
+    if min(times, default=0.0) < 0:
+        raise Error(f"TA2202 {source}: a predicted_us is negative, expected 0 or more")
     ticks = [n.ticks for n in plan.nodes] + [t.ticks for t in plan.transforms]
     if min([*ticks, plan.cost_ticks, plan.lower_bound_ticks]) < 0:
         raise Error(f"TA2202 {source}: a cost is negative, expected 0 or more")
