@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import torch
 
+_DEVICES = ("cpu", "cuda")
+
 
 @contextlib.contextmanager
 def kept_autocast() -> Iterator[None]:
@@ -29,6 +31,3 @@ def kept_autocast() -> Iterator[None]:
             torch.set_autocast_enabled(device, is_enabled)
             torch.set_autocast_dtype(device, dtype)
         torch.set_autocast_cache_enabled(has_cache)
-
-
-_DEVICES = ("cpu", "cuda")

@@ -120,7 +120,8 @@ def other_values(inputs: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Returns four variants of the inputs with other values.
 
     Floating-point and complex tensors are multiplied by -1, 0, -10 and 10. Other tensors are
-    reversed. If they have one element, it grows by 1. Other values stay.
+    reversed. If one has a single element, a number grows by 1 and a bool is negated. Other values
+    stay.
     """
 
     def changed(value: Any, factor: float) -> Any:

@@ -81,6 +81,8 @@ class CompiledGraph:
         self._first_weights = [weakref.ref(weight) for weight in weights]
         self._numbers: set[tuple[Any, ...]] = set()
         self._made = 0  # number of weight sets so far
+        # The first text of each code: texts may hold numbers that differ in each call.
+        self._errors: dict[str, str] = {}
         self._others = others
         self._lock = fork_lock()
 
@@ -101,7 +103,8 @@ class CompiledGraph:
         except Error as problem:  # the model's weights changed, or it has inputs of another kind
             if not problem.code.startswith(_OF_CALL):
                 raise
-            return self._run_graph(str(problem), args)
+            why = self._errors.setdefault(problem.code, str(problem))
+            return self._run_graph(why, args)
 
     def _why_not_now(self, args: Sequence[Any]) -> str:
         """Returns why this call cannot run by a plan; empty if it can."""
