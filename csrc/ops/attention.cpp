@@ -5,6 +5,7 @@
 
 #include "cpu_algo/kernels/attention.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
@@ -89,17 +90,6 @@ bool are_plain(const Operands& operands) {
   return true;
 }
 
-// Returns true if the kernel can add the bias to scores of these sizes, [n, heads, queries, keys].
-bool fits_scores(const at::Tensor& bias, const kernels::HeadMatrices& heads, std::int64_t rank) {
-  if (!is_plain(bias) || bias.dim() > rank) return false;
-  const Sizes sizes = {heads.images, heads.heads, heads.queries, heads.keys};
-  for (std::int64_t i = 1; i <= bias.dim(); ++i) {
-    const std::int64_t size = rank == 3 && i == 3 ? sizes[0] : sizes[4 - i];
-    if (bias.size(-i) != 1 && bias.size(-i) != size) return false;
-  }
-  return true;
-}
-
 kernels::HeadStrides strides_of(const at::Tensor& tensor) {
   const std::int64_t head = tensor.dim() == 4 ? tensor.stride(1) : 0;
   return {tensor.stride(0), head, tensor.stride(-2), tensor.stride(-1)};
@@ -161,18 +151,19 @@ void run_tasks(const Attention& attention, std::int64_t tasks, std::int64_t prod
 
 at::Tensor attend_on_cpu(const Arguments& arguments) {
   if (!are_plain(arguments)) return attend_with_torch(arguments);
+  Sizes scores = arguments.query.sizes().vec();
+  scores.back() = arguments.key.size(-2);
+  const OptionalTensor& bias = arguments.bias;
+  if (bias && (!is_plain(*bias) || !at::is_expandable_to(bias->sizes(), scores)))
+    return attend_with_torch(arguments);
   const at::Tensor dst = empty_result(arguments);
   kernels::Attention attention{matrices_of(arguments, dst)};
-  const std::int64_t rank = dst.dim(), heads = attention.images * attention.heads;
-  if (arguments.bias) {
-    if (!fits_scores(*arguments.bias, attention, rank)) return attend_with_torch(arguments);
-    Sizes scores = arguments.query.sizes().vec();
-    scores.back() = attention.keys;
-    const at::Tensor bias = arguments.bias->expand(scores);
-    attention.bias = bias.const_data_ptr<float>();
-    attention.bias_strides = strides_of(bias);
+  if (bias) {
+    attention.bias = bias->const_data_ptr<float>();
+    attention.bias_strides = strides_of(bias->expand(scores));
   }
   attention.scale = static_cast<float>(arguments.scale);
+  const std::int64_t heads = attention.images * attention.heads;
   // Each task packs the keys and values of its head, so heads are divided only if there are few.
   constexpr std::int64_t kTasksPerThread = 2, kFewestQueries = 24;
   attention.parts =
@@ -227,30 +218,25 @@ LinearArguments arguments_of(const at::Tensor& query, const at::Tensor& key,
   return {{query, key, value, order}, epsilon};
 }
 
-struct OnCpu {
-  template <class... Args>
-  static at::Tensor attend(const Args&... args) {
-    return attend_on_cpu(arguments_of(args...));
-  }
-};
-struct WithTorch {
-  template <class... Args>
-  static at::Tensor attend(const Args&... args) {
-    return attend_with_torch(arguments_of(args...));
-  }
-};
-
-// The ops, with OnCpu or WithTorch.
-template <class How>
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const OptionalTensor& bias, std::optional<double> scale,
                      at::IntArrayRef order) {
-  return How::attend(query, key, value, bias, scale, order);
+  return attend_on_cpu(arguments_of(query, key, value, bias, scale, order));
 }
-template <class How>
+at::Tensor attention_with_torch(const at::Tensor& query, const at::Tensor& key,
+                                const at::Tensor& value, const OptionalTensor& bias,
+                                std::optional<double> scale, at::IntArrayRef order) {
+  return attend_with_torch(arguments_of(query, key, value, bias, scale, order));
+}
+
 at::Tensor linear_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                             double epsilon, at::IntArrayRef order) {
-  return How::attend(query, key, value, epsilon, order);
+  return attend_on_cpu(arguments_of(query, key, value, epsilon, order));
+}
+at::Tensor linear_attention_with_torch(const at::Tensor& query, const at::Tensor& key,
+                                       const at::Tensor& value, double epsilon,
+                                       at::IntArrayRef order) {
+  return attend_with_torch(arguments_of(query, key, value, epsilon, order));
 }
 
 bool needs_derivative(const at::Tensor& tensor) {
@@ -271,9 +257,9 @@ at::Tensor attention_autograd(const at::Tensor& query, const at::Tensor& key,
                               std::optional<double> scale, at::IntArrayRef order) {
   if (needs_derivative(query) || needs_derivative(key) || needs_derivative(value) ||
       needs_derivative(bias)) {
-    return attention<WithTorch>(query, key, value, bias, scale, order);
+    return attention_with_torch(query, key, value, bias, scale, order);
   }
-  static const auto op = find_op<decltype(attention<OnCpu>)>("torchalgo::attention");
+  static const auto op = find_op<decltype(attention)>("torchalgo::attention");
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   return op.call(query, key, value, bias, scale, order);
 }
@@ -281,8 +267,8 @@ at::Tensor linear_attention_autograd(const at::Tensor& query, const at::Tensor& 
                                      const at::Tensor& value, double epsilon,
                                      at::IntArrayRef order) {
   if (needs_derivative(query) || needs_derivative(key) || needs_derivative(value))
-    return linear_attention<WithTorch>(query, key, value, epsilon, order);
-  static const auto op = find_op<decltype(linear_attention<OnCpu>)>("torchalgo::linear_attention");
+    return linear_attention_with_torch(query, key, value, epsilon, order);
+  static const auto op = find_op<decltype(linear_attention)>("torchalgo::linear_attention");
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   return op.call(query, key, value, epsilon, order);
 }
@@ -296,12 +282,12 @@ TORCH_LIBRARY_FRAGMENT(torchalgo, m) {
       "-> Tensor");
 }
 TORCH_LIBRARY_IMPL(torchalgo, CPU, m) {
-  m.impl("attention", attention<OnCpu>);
-  m.impl("linear_attention", linear_attention<OnCpu>);
+  m.impl("attention", attention);
+  m.impl("linear_attention", linear_attention);
 }
 TORCH_LIBRARY_IMPL(torchalgo, CompositeExplicitAutograd, m) {
-  m.impl("attention", attention<WithTorch>);
-  m.impl("linear_attention", linear_attention<WithTorch>);
+  m.impl("attention", attention_with_torch);
+  m.impl("linear_attention", linear_attention_with_torch);
 }
 TORCH_LIBRARY_IMPL(torchalgo, Autograd, m) {
   m.impl("attention", attention_autograd);
@@ -309,12 +295,12 @@ TORCH_LIBRARY_IMPL(torchalgo, Autograd, m) {
 }
 // Under autocast each of PyTorch's ops chooses its type.
 TORCH_LIBRARY_IMPL(torchalgo, AutocastCPU, m) {
-  m.impl("attention", attention<WithTorch>);
-  m.impl("linear_attention", linear_attention<WithTorch>);
+  m.impl("attention", attention_with_torch);
+  m.impl("linear_attention", linear_attention_with_torch);
 }
 TORCH_LIBRARY_IMPL(torchalgo, AutocastCUDA, m) {
-  m.impl("attention", attention<WithTorch>);
-  m.impl("linear_attention", linear_attention<WithTorch>);
+  m.impl("attention", attention_with_torch);
+  m.impl("linear_attention", linear_attention_with_torch);
 }
 
 }  // namespace

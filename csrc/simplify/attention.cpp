@@ -190,8 +190,8 @@ class Fuser {
     if (constant_number(pad->namedInput("value")) != 1.0) return nullptr;
     return const_cast<Value*>(pad->input(0));
   }
-  // Returns true for a slice of the last dimension from `begin` to `end`; nullopt: to the end.
-  // Nothing else reads the slice.
+  // Returns true for a slice of the last dimension from `begin` to `end` that has one reader. An
+  // `end` of nullopt is the end of the dimension.
   [[nodiscard]] bool takes_columns(const Node* node, std::int64_t begin,
                                    std::optional<std::int64_t> end) const {
     if (!is_kind(node, "aten::slice") || !has_one_reader(node->output())) return false;

@@ -178,7 +178,7 @@ def test_a_primitive_that_ended_its_process_often_is_not_tried_on_new_problems(p
         for n, key in enumerate(keys[:-1]):
             assert keys[-1] not in costs.read_failures(keys), n
             costs.append_failures({key: Failure("SIGSEGV", "ended")})
-            # The same problem in other layouts is no other problem.
+            # A second failure on the same problem, in another layout, does not count.
             costs.append_failures({key._replace(dst="nhwc"): Failure("SIGSEGV", "ended")})
         assert costs.read_failures(keys)[keys[-1]].reason.startswith("not run: ended the worker")
         assert costs.read_failures([KEY._replace(primitive="cpu.stem", problem="p0")]) == {}

@@ -119,7 +119,7 @@ class Head {
 namespace TORCHALGO_ISA {
 
 std::int64_t attention_scratch_bytes(const Attention& attention) {
-  return (Head::floats(attention) * static_cast<std::int64_t>(sizeof(float)) + 63) / 64 * 64;
+  return scratch_bytes(Head::floats(attention));
 }
 
 void run_attention(const Attention& attention, std::int64_t begin, std::int64_t end,

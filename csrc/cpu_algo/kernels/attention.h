@@ -48,9 +48,11 @@ TORCHALGO_DECLARE_KERNEL(std::int64_t attention_scratch_bytes(const Attention& a
 TORCHALGO_DECLARE_KERNEL(void run_attention(const Attention& attention, std::int64_t begin,
                                             std::int64_t end, void* scratch))
 
-// The same two functions for linear attention. There is one task per image and head.
+// Returns the bytes of scratch that linear attention needs per thread, a multiple of 64.
 TORCHALGO_DECLARE_KERNEL(
     std::int64_t linear_attention_scratch_bytes(const LinearAttention& attention))
+
+// Runs tasks [begin, end) of images * heads. `scratch` is as in run_attention.
 TORCHALGO_DECLARE_KERNEL(void run_linear_attention(const LinearAttention& attention,
                                                    std::int64_t begin, std::int64_t end,
                                                    void* scratch))

@@ -91,6 +91,11 @@ inline void multiply(Product product, int rows, std::int64_t columns) {
   for (; columns > 0; advance(1)) multiply_rows<1>(product, rows);
 }
 
+/// Returns the bytes of so many floats, as a multiple of 64.
+inline std::int64_t scratch_bytes(std::int64_t floats) {
+  return (floats * static_cast<std::int64_t>(sizeof(float)) + 63) / 64 * 64;
+}
+
 inline std::int64_t padded_to_lanes(std::int64_t count) {
   return (count + kLanes - 1) / kLanes * kLanes;
 }
@@ -102,7 +107,7 @@ Float* matrix_of(Float* tensor, const HeadStrides& strides, std::int64_t image, 
 }
 
 /// Copies a matrix with the strides `row` and `column` to `to`, whose rows have `to_row` floats.
-/// Those from `columns` on become 0.
+/// Fills the rest of each row with zeros.
 inline void pack_rows(const float* from, std::int64_t row, std::int64_t column, std::int64_t rows,
                       std::int64_t columns, float* to, std::int64_t to_row) {
   for (std::int64_t i = 0; i < rows; ++i, from += row, to += to_row) {

@@ -98,7 +98,7 @@ class Head {
 namespace TORCHALGO_ISA {
 
 std::int64_t linear_attention_scratch_bytes(const LinearAttention& attention) {
-  return (Head::floats(attention) * static_cast<std::int64_t>(sizeof(float)) + 63) / 64 * 64;
+  return scratch_bytes(Head::floats(attention));
 }
 
 void run_linear_attention(const LinearAttention& attention, std::int64_t begin, std::int64_t end,
