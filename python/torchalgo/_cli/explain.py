@@ -10,7 +10,7 @@ from pathlib import Path
 from torchalgo._api.optimize import optimize
 from torchalgo._C import Error
 from torchalgo._capture.example_calls import random_inputs
-from torchalgo._cli.tuning_flags import on_device, tuning_arguments
+from torchalgo._cli.tuning_flags import end_code, on_device, tuning_arguments
 from torchalgo._ir.plan import Plan, plans_to_json
 from torchalgo._plan.pareto import Front, Memory
 from torchalgo._report.subject import Subject
@@ -19,7 +19,6 @@ from torchalgo._report.write import write_report
 from torchalgo._run.load import load_subjects
 from torchalgo._run.model_files import load_model
 from torchalgo._run.optimized import Optimized
-from torchalgo_cli import EXIT_INTERRUPTED
 from torchalgo_cli.waiting import tell, told
 
 MOST_POINTS = 16  # of a front
@@ -52,10 +51,7 @@ def run(args: argparse.Namespace) -> int:
         ):
             optimized.report(args.report, front=front, measure_s=args.measure)
     _print(args, list(optimized.plans.values()))
-    if optimized.is_interrupted:
-        tell("interrupted; the plan is of the costs measured so far")
-        return EXIT_INTERRUPTED
-    return 0
+    return end_code(optimized.is_interrupted, "the plan is of the costs measured so far")
 
 
 def _front(optimized: Optimized, memory: Memory | None) -> Front | None:

@@ -22,7 +22,7 @@ from torchalgo._capture.example_calls import random_inputs
 from torchalgo._capture.settings import Settings
 from torchalgo._cli import bench, demo, diff, explain, train, tune
 from torchalgo._cli.doctor import examine, report
-from torchalgo._cli.tuning_flags import on_device, plans_in, tuning_arguments
+from torchalgo._cli.tuning_flags import end_code, on_device, plans_in, tuning_arguments
 from torchalgo._ir.plan import (
     plans_to_json,
     save_plans,
@@ -34,9 +34,9 @@ from torchalgo._run.load import load, load_plan, load_plans
 from torchalgo._run.model_files import load_model, read_data
 from torchalgo._run.optimized import Optimized
 from torchalgo.verify.check_plan import check_plan
-from torchalgo_cli import EXIT_ERROR, EXIT_INTERRUPTED
+from torchalgo_cli import EXIT_ERROR
 from torchalgo_cli.files import is_problem
-from torchalgo_cli.waiting import tell, told
+from torchalgo_cli.waiting import told
 
 
 def run(args: argparse.Namespace) -> int:
@@ -81,10 +81,7 @@ def _optimize(args: argparse.Namespace) -> int:
         print(short_report(plans, args.output), end="")
     if args.timings:
         print(f"optimize took {timings_text(optimized.timings)}", file=sys.stderr)
-    if optimized.is_interrupted:
-        tell(f"interrupted; {args.output} runs the costs measured so far")
-        return EXIT_INTERRUPTED
-    return 0
+    return end_code(optimized.is_interrupted, f"{args.output} runs the costs measured so far")
 
 
 def _loaded(args: argparse.Namespace) -> nn.Module:
@@ -107,10 +104,7 @@ def _pareto(args: argparse.Namespace) -> int:
         _print_json([{"us": p.us, "bytes": p.bytes, "is_proven": p.is_proven} for p in front])
     else:
         print(front)
-    if optimized.is_interrupted:
-        tell("interrupted; the front is of the costs measured so far")
-        return EXIT_INTERRUPTED
-    return 0
+    return end_code(optimized.is_interrupted, "the front is of the costs measured so far")
 
 
 def _candidates(args: argparse.Namespace) -> int:

@@ -12,14 +12,12 @@ from torch import nn
 from torchalgo._api.optimize import optimize
 from torchalgo._C import Error
 from torchalgo._capture.example_calls import random_inputs
-from torchalgo._cli.tuning_flags import on_device, tuning_arguments
+from torchalgo._cli.tuning_flags import end_code, on_device, tuning_arguments
 from torchalgo._ir.plan import plans_to_json
 from torchalgo._ir.problems import DIRECTION_WORDS
 from torchalgo._run.model_files import load_model
 from torchalgo._train.overrides import DirectionOverrides
 from torchalgo._train.plan import TrainingPlan
-from torchalgo_cli import EXIT_INTERRUPTED
-from torchalgo_cli.waiting import tell
 
 
 def optimize_command(args: argparse.Namespace) -> int:
@@ -47,10 +45,7 @@ def optimize_command(args: argparse.Namespace) -> int:
         print(json.dumps({"runs": planned.runs, "regions": texts}, indent=1))
     else:
         print(planned.plan)
-    if planned.is_interrupted:
-        tell("interrupted; the plan is of the costs measured so far")
-        return EXIT_INTERRUPTED
-    return 0
+    return end_code(planned.is_interrupted, "the plan is of the costs measured so far")
 
 
 def trained_model(name: str) -> nn.Module:

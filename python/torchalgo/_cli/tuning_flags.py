@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Flags that several commands have in common, as arguments of torchalgo.optimize."""
+"""Flags that several commands have in common, and the exit code after an interrupted tuning."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from torchalgo._C import Error
 from torchalgo._capture.settings import Settings
 from torchalgo._ir.plan import Plan
 from torchalgo._run.load import load_plans
+from torchalgo_cli import EXIT_INTERRUPTED
+from torchalgo_cli.waiting import tell
 
 
 def tuning_arguments(args: argparse.Namespace) -> dict[str, Any]:
@@ -63,3 +65,11 @@ def plans_in(path: Path) -> Plan | dict[str, Plan]:
     """Reads the plans of `--plan`."""
     plans = load_plans(path)
     return plans if len(plans) > 1 else next(iter(plans.values()))
+
+
+def end_code(is_interrupted: bool, note: str) -> int:
+    """Returns the exit code of a command. Prints `note` if Ctrl-C ended its tuning early."""
+    if not is_interrupted:
+        return 0
+    tell(f"interrupted; {note}")
+    return EXIT_INTERRUPTED

@@ -201,9 +201,9 @@ class ProcessBench:
             answer = self._ask(request, [tasks[i][0] for i in chosen])
             return [TakenSamples(*result) for result in answer]
 
-        names = [(problem, primitive.name) for problem, primitive in tasks]
+        keys = [(problem, primitive.name) for problem, primitive in tasks]
         try:
-            return self._run(names, ask, lambda reason: TakenSamples([], reason))
+            return self._run(keys, ask, lambda reason: TakenSamples([], reason))
         except NoWorkerError as missing:
             self._go_without(missing)
             return self.measure(tasks, **options)
@@ -224,9 +224,9 @@ class ProcessBench:
             }
             return [(e, failure) for e, failure in self._ask(request, [problem] * len(chosen))]
 
-        names = [(problem, primitive.name) for primitive in primitives]
+        keys = [(problem, primitive.name) for primitive in primitives]
         try:
-            return self._run(names, ask, lambda reason: (0.0, reason))
+            return self._run(keys, ask, lambda reason: (0.0, reason))
         except NoWorkerError as missing:
             self._go_without(missing)
             return self.check(problem, primitives, max_rel_error)
@@ -235,21 +235,21 @@ class ProcessBench:
 
     def _run(
         self,
-        names: Sequence[tuple[str, str]],
+        keys: Sequence[tuple[str, str]],
         ask: Callable[[Sequence[int]], list[Any]],
         failed: Callable[[str], Any],
     ) -> list[Any]:
         """Returns the result of each candidate, even if some of them end the worker.
 
         Args:
-            names: the problems of the candidates, and the names of their primitives.
+            keys: the problem of each candidate, and the name of its primitive.
             ask: sends a request for the candidates with these indices.
             failed: makes a result from the reason of a failure.
         """
         results = {
-            i: failed(why) for i, (_, name) in enumerate(names) if (why := self._why_not(name))
+            i: failed(why) for i, (_, name) in enumerate(keys) if (why := self._why_not(name))
         }
-        left = [i for i in range(len(names)) if i not in results]
+        left = [i for i in range(len(keys)) if i not in results]
         unsolved = 0  # number of times that the worker ended and no candidate could be blamed
 
         is_late = False
@@ -268,7 +268,7 @@ class ProcessBench:
         def blame(candidate: int, death: WorkerDeathError) -> None:
             results[candidate] = failed(death.reason)
             left.remove(candidate)
-            problem, name = names[candidate]
+            problem, name = keys[candidate]
             self._deaths_by.setdefault(name, {})[problem] = death.reason
             self._dead_in_a_row += 1
             if self._dead_in_a_row >= MOST_IN_A_ROW:
@@ -290,13 +290,13 @@ class ProcessBench:
         # Two candidates together may end the worker, or the board may not tell which one did. So
         # each of the remaining candidates runs alone.
         for candidate in list(left):
-            if why := LATE if is_late else self._why_not(names[candidate][1]):
+            if why := LATE if is_late else self._why_not(keys[candidate][1]):
                 results[candidate] = failed(why)
             elif (death := attempt([candidate])) and (
                 death.hung or (death := attempt([candidate]))
             ):
                 blame(candidate, death)
-        return [results[i] for i in range(len(names))]
+        return [results[i] for i in range(len(keys))]
 
     def _why_not(self, name: str) -> str:
         """Returns the reason why a primitive is not run at all; "" if it is run."""
