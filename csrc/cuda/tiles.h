@@ -21,8 +21,11 @@ struct Transpose {
 };
 
 inline constexpr int kTileThreads = 256;  // of a block
-inline constexpr int kTileElements = 4096;
-inline constexpr int kTileShortSide = 64;  // at most, in elements
+inline constexpr int kTileElements = 4096;  // of a large tile
+inline constexpr int kTileShortSide = 64;   // of a large tile at most, in elements
+// A GPU has about 100 multiprocessors. A problem of fewer large tiles gets small ones: a quarter of
+// the elements, and half the short side.
+inline constexpr std::int64_t kTilesThatFillAGpu = 256;
 
 /// The division of a Transpose into tiles. A block reads a tile by rows of src into shared memory
 /// and writes it by rows of dst, so that both accesses are coalesced. Sides are powers of two that
@@ -54,7 +57,10 @@ struct Tiling {
 /// dst are aligned to as many elements.
 [[nodiscard]] inline Tiling make_tiling(Transpose problem, int element_bytes, int read_bits,
                                         int write_bits) {
-  const int short_bits = bits_for(kTileShortSide, 30), all_bits = bits_for(kTileElements, 30);
+  const std::int64_t elements = problem.images * problem.rows * problem.cols;
+  const bool is_small = elements / kTileElements < kTilesThatFillAGpu;
+  const int short_bits = bits_for(kTileShortSide, 30) - (is_small ? 1 : 0);
+  const int all_bits = bits_for(kTileElements, 30) - (is_small ? 2 : 0);
   Tiling tiling;
   tiling.problem = problem;
   if (problem.rows <= problem.cols) {
@@ -81,14 +87,20 @@ struct Tile {
   int rows = 0, cols = 0;  // of src
 };
 
+/// Returns a / b. A GPU divides 32-bit numbers several times faster than 64-bit ones.
+[[nodiscard]] inline TORCHALGO_HOST_DEVICE std::int64_t quotient(std::int64_t a, std::int64_t b) {
+  if ((a | b) >> 32 != 0) return a / b;
+  return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
+}
+
 [[nodiscard]] inline TORCHALGO_HOST_DEVICE Tile tile_at(const Tiling& tiling, std::int64_t index) {
   const Transpose& problem = tiling.problem;
   const std::int64_t per_image = tiling.row_tiles * tiling.col_tiles;
-  const std::int64_t image = index / per_image;
+  const std::int64_t image = quotient(index, per_image);
   const std::int64_t in_image = index - image * per_image;
   // Neighbours in src follow each other, so that a cache line that two tiles share is still in the
   // cache.
-  const std::int64_t row_tile = in_image / tiling.col_tiles;
+  const std::int64_t row_tile = quotient(in_image, tiling.col_tiles);
   const std::int64_t row = row_tile << tiling.row_bits;
   const std::int64_t col = (in_image - row_tile * tiling.col_tiles) << tiling.col_bits;
   const std::int64_t base = image * problem.rows * problem.cols;

@@ -41,6 +41,10 @@ struct alignas(sizeof(T) << kBits) Vector {
   T elements[1 << kBits];
 };
 
+// The loads that a thread has on their way before it waits for the first: memory answers after about
+// a thousand cycles.
+constexpr int kAtOnce = 4;
+
 template <typename Src, typename Dst, int kReadBits, int kWriteBits>
 __global__ void __launch_bounds__(kTileThreads)
     transpose_tiles(const Src* __restrict__ src, Dst* __restrict__ dst, Tiling tiling) {
@@ -49,15 +53,26 @@ __global__ void __launch_bounds__(kTileThreads)
   const int thread = static_cast<int>(threadIdx.x);
   for (std::int64_t index = blockIdx.x; index < tiling.tile_count(); index += gridDim.x) {
     const Tile tile = tile_at(tiling, index);
-    for (int step = 0; step < read_steps(tiling, tile); ++step) {
-      const Access access = read_access(tiling, tile, step, thread);
-      if (!access.exists) continue;
-      const auto loaded = *reinterpret_cast<const Vector<Src, kReadBits>*>(src + access.offset);
+    const int reads = read_steps(tiling, tile), writes = write_steps(tiling, tile);
+    for (int first = 0; first < reads; first += kAtOnce) {
+      Vector<Src, kReadBits> loaded[kAtOnce];
 #pragma unroll
-      for (int i = 0; i < 1 << kReadBits; ++i) shared[access.shared + i] = loaded.elements[i];
+      for (int i = 0; i < kAtOnce; ++i) {
+        const Access access = read_access(tiling, tile, first + i, thread);
+        if (!access.exists) continue;
+        loaded[i] = *reinterpret_cast<const Vector<Src, kReadBits>*>(src + access.offset);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const Access access = read_access(tiling, tile, first + i, thread);
+        if (!access.exists) continue;
+#pragma unroll
+        for (int j = 0; j < 1 << kReadBits; ++j) shared[access.shared + j] = loaded[i].elements[j];
+      }
     }
     __syncthreads();
-    for (int step = 0; step < write_steps(tiling, tile); ++step) {
+#pragma unroll kAtOnce
+    for (int step = 0; step < writes; ++step) {
       const Access access = write_access(tiling, tile, step, thread);
       if (!access.exists) continue;
       Vector<Dst, kWriteBits> stored;
