@@ -358,15 +358,16 @@ void bind_steps(py::module_& m) {
       "find_candidates",
       [](const Graph& graph, std::int64_t workspace_limit_bytes,
          const std::optional<Device>& device, bool deterministic, bool drop_dominated,
-         bool runtime_compiled) {
+         bool runtime_compiled, bool all_knobs, std::vector<std::string> named) {
         py::gil_scoped_release no_gil;
-        return find_candidates(
-            graph, all_algorithms(), device.value_or(cpu_device()),
-            {workspace_limit_bytes, deterministic, drop_dominated, runtime_compiled});
+        return find_candidates(graph, all_algorithms(), device.value_or(cpu_device()),
+                               {workspace_limit_bytes, deterministic, drop_dominated,
+                                runtime_compiled, all_knobs, std::move(named)});
       },
       py::arg("graph"), py::arg("workspace_limit_bytes") = std::int64_t{1} << 30,
       py::arg("device") = py::none(), py::arg("deterministic") = false,
-      py::arg("drop_dominated") = false, py::arg("runtime_compiled") = true);
+      py::arg("drop_dominated") = false, py::arg("runtime_compiled") = true,
+      py::arg("all_knobs") = false, py::arg("named") = std::vector<std::string>());
   m.def(
       "offers_of",
       [](const std::string& problem, std::int64_t workspace_limit_bytes,

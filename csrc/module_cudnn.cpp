@@ -16,8 +16,6 @@
 #include "base/error.h"
 #include "cudnn_algo/device_properties.h"
 #include "cudnn_algo/engine_config.h"
-#include "cudnn_algo/enumerate.h"
-#include "cudnn_algo/handles.h"
 #include "cudnn_algo/legacy.h"
 #include "cudnn_algo/list.h"
 #include "cudnn_algo/plan.h"
@@ -92,22 +90,6 @@ std::pair<std::int64_t, std::string> plan_of(const std::string& text, const Prim
   return {answer.plan->workspace_bytes, cudnn::json_of(*answer.plan)};
 }
 
-// Lists what cuDNN offers if it is asked with a handle of the GPU, instead of with its properties.
-std::vector<Primitive> engines_of_gpu(const std::string& text, int index) {
-  const auto api = loaded_api();
-  const cudnn::Runtime runtime = cudnn::torch_runtime();
-  const auto on_device = runtime.on_device(index);
-  const cudnn::Target target{.handle = cudnn::handle_of_thread(api, runtime),
-                             .properties = nullptr,
-                             .isa = cuda_device(index).isa};
-  const Problem problem = parse_problem(text);
-  std::vector<Primitive> primitives;
-  for (const auto& config : cudnn::enumerate(*api, target, std::get<ConvProblem>(problem)).configs)
-    primitives.push_back({cudnn::to_string(config.spec), config.layouts.src, config.layouts.dst,
-                          config.workspace_bytes});
-  return primitives;
-}
-
 }  // namespace
 
 void bind_cudnn(py::module_& m) {
@@ -123,8 +105,6 @@ void bind_cudnn(py::module_& m) {
       "cudnn_properties_of_gpu",
       [](int index) { return cudnn::properties_of_gpu(*loaded_api(), index); }, py::arg("index"));
   m.def("cudnn_plan", &plan_of, py::arg("problem"), py::arg("primitive"), py::arg("device"));
-  m.def("cudnn_engines_of_gpu", &engines_of_gpu, py::arg("problem"), py::arg("index"),
-        py::call_guard<py::gil_scoped_release>());
   m.def("legacy_algorithms", &legacy_algorithms, py::arg("direction"));
 }
 

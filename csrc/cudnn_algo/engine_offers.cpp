@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cudnn_algo/device_properties.h"
 #include "cudnn_algo/enumerate.h"
+#include "cudnn_algo/handles.h"
 #include "cudnn_algo/lru_cache.h"
 #include "cudnn_algo/offers.h"
 #include "cudnn_algo/refusal.h"
@@ -37,6 +38,7 @@ std::string words_of(const PatternInfo& pattern) {
 Traits traits_of(const EngineConfig& config) {
   Traits traits = traits_of(config.notes);
   traits.hidden_bytes = config.hidden_bytes;
+  traits.proposal = config.proposal;
   return traits;
 }
 
@@ -89,7 +91,7 @@ class EngineOffers {
  private:
   struct Question {
     const Api& api;
-    const Target& target;
+    const Target target;
     const ConvProblem& conv;
     const Device& device;
   };
@@ -105,15 +107,22 @@ class EngineOffers {
     return ask_library(library_, pattern_.direction, refusal, problem, device,
                        [&](const Api& api, const ConvProblem& conv) {
                          if (auto reason = size_refusal(conv)) return refuse(*std::move(reason));
+                         if (device.index >= 0) {
+                           // A handle has more engines than a description of the same GPU.
+                           const auto on_device = library_.runtime.on_device(device.index);
+                           const Handle handle =
+                               handle_of_thread(require_api(library_), library_.runtime);
+                           return then({api, {handle, nullptr, device.isa}, conv, device});
+                         }
                          const auto properties = make_device_properties(api, device.properties);
                          if (!properties.descriptor) return refuse(properties.refusal);
-                         const Target target{nullptr, &*properties.descriptor, device.isa};
-                         return then({api, target, conv, device});
+                         return then({api, {nullptr, &*properties.descriptor, device.isa}, conv, device});
                        });
   }
 
   static std::string key_of(const Question& question) {
-    return fmt::format("{}\n{}", to_string(question.conv), question.device.properties);
+    return fmt::format("{}\n{}\n{}", to_string(question.conv), question.device.index,
+                       question.device.properties);
   }
 
   Offer to_offer(const Question& question, const Enumeration& found) const {

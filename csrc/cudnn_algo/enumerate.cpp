@@ -71,10 +71,12 @@ class Enumerator {
       try_engine(graph, layouts, id, engines);
     }
     const auto proposals = ask_heuristics(graph, target_, options_.heuristic_limit);
+    int place = 0;
     for (const HeuristicConfig& proposal : proposals) {
       const auto engine = engines.find(proposal.engine);
-      if (engine != engines.end()) {
-        try_knobs(layouts, proposal.engine, engine->second, proposal.knobs);
+      if (engine == engines.end()) continue;
+      if (try_knobs(layouts, proposal.engine, engine->second, proposal.knobs)) {
+        result_.configs.back().proposal = place++;
       }
     }
     try_neighbours(layouts, engines, proposals);
@@ -116,14 +118,14 @@ class Enumerator {
   }
 
   // Adds the configuration if cuDNN accepts it. The engine and the knobs must be enough to build it
-  // again from its name.
-  void try_knobs(const Layouts& layouts, std::int64_t id, const UsableEngine& engine,
+  // again from its name. Returns false if it is not accepted, or known.
+  bool try_knobs(const Layouts& layouts, std::int64_t id, const UsableEngine& engine,
                  const Knobs& knobs) {
-    if (seen_.contains({id, knobs})) return;
+    if (seen_.contains({id, knobs})) return false;
     const DescriptorAnswer config = make_config(engine.descriptor, knobs, target_);
-    if (config.descriptor) {
-      add(layouts, id, knobs, workspace_bytes(*config.descriptor), engine.notes);
-    }
+    if (!config.descriptor) return false;
+    add(layouts, id, knobs, workspace_bytes(*config.descriptor), engine.notes);
+    return true;
   }
 
   void try_neighbours(const Layouts& layouts, const std::map<std::int64_t, UsableEngine>& engines,
@@ -151,7 +153,7 @@ class Enumerator {
            const EngineNotes& notes) {
     note_families(notes);
     seen_.insert({id, knobs});
-    result_.configs.push_back({{pattern_, id, layouts.weights, knobs}, layouts, bytes, notes, {}});
+    result_.configs.push_back({{pattern_, id, layouts.weights, knobs}, layouts, bytes, notes, {}, {}});
   }
 
   void note_families(const EngineNotes& notes) {
@@ -220,7 +222,7 @@ ConfigAnswer ask_config(const OperationGraph& graph, const Target& target, const
   if (!config.descriptor) return {std::nullopt, config.refusal};
   const std::int64_t workspace = workspace_bytes(*config.descriptor);
   const auto hidden = hidden_bytes_of(conv, layouts, workspace);
-  return {EngineConfig{spec, layouts, workspace, std::move(notes), hidden}, {}};
+  return {EngineConfig{spec, layouts, workspace, std::move(notes), hidden, {}}, {}};
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ struct EngineConfig {
   std::int64_t workspace_bytes = 0;
   EngineNotes notes;
   std::optional<std::int64_t> hidden_bytes;  // nullopt if unknown
+  std::optional<int> proposal;  // place among the heuristics' proposals for these layouts, best 0
 };
 
 /// An engine that cannot compute the problem, or is not allowed to.

@@ -24,6 +24,9 @@ struct Traits {
   std::vector<std::string> numerics;  // "tensor_core", "winograd_4x4", ...: how it rounds
   /// Bytes that the primitive copies inside from one layout to another. nullopt if unknown.
   std::optional<std::int64_t> hidden_bytes = 0;
+  /// The place among what the library itself proposes for these layouts, 0 for the best. nullopt if
+  /// it does not propose it.
+  std::optional<int> proposal = std::nullopt;
   bool operator==(const Traits&) const = default;
 };
 

@@ -4,8 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -108,6 +112,53 @@ class ChainGrower {
   std::vector<bool> is_output_;
 };
 
+// The answers to each problem of a graph. Nodes of one problem share them.
+class OffersByProblem {
+ public:
+  void add(const Problem& problem) {
+    const auto [it, is_new] = answers_.try_emplace(to_string(problem));
+    if (is_new) asked_.emplace_back(problem, &it->second);
+  }
+
+  // Asks the algorithms about all problems.
+  void ask(const Algorithms& algorithms, const Device& device, const CandidateOptions& options) {
+    // cuDNN takes 40 ms for a problem, and answers several threads at once.
+    constexpr std::size_t kMostThreads = 8;
+    std::atomic<std::size_t> next = 0;
+    std::mutex mutex;
+    std::exception_ptr failure;
+    const auto work = [&] {
+      try {
+        for (std::size_t i = next++; i < asked_.size(); i = next++) {
+          *asked_[i].second = offers_of(asked_[i].first, algorithms, device, options);
+        }
+      } catch (...) {
+        next = asked_.size();
+        const std::lock_guard lock(mutex);
+        failure = std::current_exception();
+      }
+    };
+    std::vector<std::thread> threads;
+    if (device.kind == DeviceKind::kCuda) {
+      const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+      while (threads.size() + 1 < std::min({cores, kMostThreads, asked_.size()})) {
+        threads.emplace_back(work);
+      }
+    }
+    work();
+    for (std::thread& thread : threads) thread.join();
+    if (failure) std::rethrow_exception(failure);
+  }
+
+  [[nodiscard]] const auto& of(const Problem& problem) const {
+    return *answers_.find(to_string(problem));
+  }
+
+ private:
+  std::map<std::string, ProblemOffers> answers_;
+  std::vector<std::pair<Problem, ProblemOffers*>> asked_;
+};
+
 // Decides whether a concatenation's inputs may be written side by side.
 class ViewRule {
  public:
@@ -153,7 +204,9 @@ ProblemOffers offers_of(const Problem& problem, const Algorithms& algorithms, co
   }
   if (!options.runtime_compiled)
     offers = without_runtime_compiled(std::move(offers), to_string(problem));
-  if (options.drop_dominated) offers = without_dominated(std::move(offers), to_string(problem));
+  if (options.drop_dominated) {
+    offers = without_dominated(std::move(offers), to_string(problem), options);
+  }
   return offers;
 }
 
@@ -163,20 +216,21 @@ Candidates find_candidates(const Graph& graph, const Algorithms& algorithms, con
   candidates.by_anchor.resize(graph.nodes.size());
   candidates.refusals.resize(graph.nodes.size());
   const ChainGrower grower(graph);
-  ViewRule views(graph);
-  std::map<std::string, ProblemOffers> known;  // nodes of one problem share the answers
-  const auto offered = [&](const Problem& problem) -> const auto& {
-    const auto [it, is_new] = known.try_emplace(to_string(problem));
-    if (is_new) it->second = offers_of(problem, algorithms, device, options);
-    return *it;
-  };
-  const bool keeps_splits = !options.drop_dominated || device.kind != DeviceKind::kCpu;
+  std::vector<std::vector<Chain>> chains_of(graph.nodes.size());
+  OffersByProblem known;
   for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
     if (!graph.nodes[node].problem) continue;
-    const std::vector<Chain> chains = grower.chains_from(static_cast<int>(node));
+    chains_of[node] = grower.chains_from(static_cast<int>(node));
+    for (const Chain& chain : chains_of[node]) known.add(chain.problem);
+  }
+  known.ask(algorithms, device, options);
+  ViewRule views(graph);
+  const bool keeps_splits = !options.drop_dominated || device.kind != DeviceKind::kCpu;
+  for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
+    const std::vector<Chain>& chains = chains_of[node];
     for (std::size_t i = 0; i < chains.size(); ++i) {
       const Chain& chain = chains[i];
-      const auto& [spelling, offers] = offered(chain.problem);
+      const auto& [spelling, offers] = known.of(chain.problem);
       const bool may_split = keeps_splits || i + 1 == chains.size() ||
                              !is_lone_activation(*graph.nodes[chains[i + 1].covers.back()].problem);
       for (const Primitive& primitive : offers.primitives) {
@@ -188,7 +242,7 @@ Candidates find_candidates(const Graph& graph, const Algorithms& algorithms, con
           candidates.refusals[node].push_back({spelling, primitive.name, kNotSideBySide});
           continue;
         }
-        if (!may_split && offers_same(offered(chains[i + 1].problem).second, primitive)) {
+        if (!may_split && offers_same(known.of(chains[i + 1].problem).second, primitive)) {
           candidates.refusals[node].push_back({spelling, primitive.name, kFusesActivation});
           continue;
         }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "ir/candidates.h"
 #include "ir/graph.h"
@@ -18,6 +20,8 @@ struct CandidateOptions {
   /// the activation.
   bool drop_dominated = false;
   bool runtime_compiled = true;  // false: refuse what is compiled when it first runs
+  bool all_knobs = false;        // true: knobs of cuDNN that it does not propose are not dominated
+  std::vector<std::string> named = {};  // patterns of matches_name() that are not dominated
 };
 
 /// Returns the candidates of every algorithm for every node and for every chain that starts at it.

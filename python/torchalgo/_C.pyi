@@ -205,6 +205,8 @@ def find_candidates(
     deterministic: bool = False,  # leave out what gives other bits in another run
     drop_dominated: bool = False,  # leave out what need not be measured
     runtime_compiled: bool = True,  # False: leave out what is compiled when it first runs
+    all_knobs: bool = False,  # True: measure knobs of cuDNN that it does not propose
+    named: Sequence[str] = (),  # patterns of matches_name, to be measured in any case
 ) -> Candidates: ...
 def transform_candidates(
     graph: Graph, candidates: Candidates, device: Device | None = None
@@ -220,7 +222,6 @@ def cudnn_absence() -> str: ...  # why there is none; empty if there is one
 def cudnn_execution_stats() -> dict[str, int]: ...  # the fields of cudnn::ExecutionStats
 def cudnn_properties_of_gpu(index: int) -> str: ...  # JSON, as cuDNN writes it
 def cudnn_plan(problem: str, primitive: Primitive, device: Device) -> tuple[int, str]: ...  # JSON
-def cudnn_engines_of_gpu(problem: str, index: int) -> list[Primitive]: ...  # asked with a handle
 def legacy_algorithms(direction: str) -> list[tuple[int, str]]: ...  # (number, word) of fwd, ...
 
 class MeasureOptions(TypedDict, total=False):
@@ -470,6 +471,7 @@ class PbqpProblem:
     ) -> dict[str, Any]: ...  # the fields of torchalgo.pbqp.Solution
 
 def least_work(problem: str, primitive: Primitive) -> tuple[float, float]: ...  # flops, bytes
+def least_bytes(problem: str) -> float: ...
 def probe_peaks() -> tuple[float, list[tuple[int, float]]]: ...  # of the CPU, all threads, per ns:
 
 # flops; bytes by size of what is passed again and again. Takes about half a second

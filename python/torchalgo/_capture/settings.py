@@ -63,6 +63,8 @@ class Settings:
         runtime_compiled: on a GPU, True also measures cuDNN's engines that are compiled when they
             first run, which takes seconds for each. Only these join SiLU or GELU with a
             convolution.
+        all_knobs: on a GPU, True also measures the knobs of cuDNN's engines that its heuristics do
+            not propose first. That takes several times as long, and gains about 1 %.
         weight_limit_bytes: the most bytes of all packed weights together. Packed weights are copies
             in the order in which a primitive reads them; the model's own weights are not counted.
             The plan is the cheapest one that keeps the limit. None: no limit. With several plans,
@@ -88,6 +90,7 @@ class Settings:
     fresh: bool = False
     workspace_limit_bytes: int = 1 << 30
     runtime_compiled: bool = False
+    all_knobs: bool = False
     weight_limit_bytes: int | None = None
     memory_limit_bytes: int | None = None
     max_rel_error: float = MAX_REL_ERROR
@@ -95,7 +98,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         _check_word("Settings", "mode", self.mode, get_args(Mode))
-        for name in ("strict", "run_untimed", "fresh", "runtime_compiled"):
+        for name in ("strict", "run_untimed", "fresh", "runtime_compiled", "all_knobs"):
             if not isinstance(value := getattr(self, name), bool):
                 raise Error(f"TA1001 Settings: {name}={value!r}, expected True or False")
         is_path = isinstance(self.cost_db, (str, Path))

@@ -28,6 +28,7 @@ def tuning_arguments(args: argparse.Namespace) -> dict[str, Any]:
         fresh=args.fresh,
         workspace_limit_bytes=args.workspace_limit,
         runtime_compiled=args.runtime_compiled,
+        all_knobs=args.all_knobs,
         weight_limit_bytes=args.weight_limit,
         memory_limit_bytes=getattr(args, "memory_limit", None),  # only of `optimize`
         max_rel_error=args.max_rel_error,

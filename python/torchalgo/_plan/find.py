@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -41,18 +42,21 @@ def find_candidates(
     device: _C.Device | None,
     drop_dominated: bool = True,
     runtime_compiled: bool = True,
+    all_knobs: bool = False,
+    named: Sequence[str] = (),
 ) -> _C.Candidates:
     """Returns the candidates of each node.
 
-    If `drop_dominated`, candidates that are not worth measuring are left out. For cuDNN, this
-    leaves a few of hundreds of engines and knobs. Engines that are compiled when they first run
+    If `drop_dominated`, candidates that are not worth measuring are left out, unless `named` names
+    them. For cuDNN, this leaves a few of hundreds of engines and knobs: see without_dominated() in
+    csrc/provider/dominated.h. Engines that are compiled when they first run
     are left out unless `runtime_compiled`. On a CPU, a call without the activation behind it
     is left out if the same primitive can apply the activation. On a GPU, only deterministic
     primitives are returned if torch's flags ask for them.
     """
     return _C.find_candidates(
         graph, workspace_limit_bytes, device, is_deterministic(device), drop_dominated,
-        runtime_compiled,
+        runtime_compiled, all_knobs, named,
     )  # fmt: skip
 
 

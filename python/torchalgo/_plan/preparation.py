@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,14 +96,19 @@ class Prepared:
     def find_candidates(self, options: Options) -> _C.Candidates:
         """Returns the candidates of each node.
 
-        Dominated candidates are dropped, unless the user has passed a plan or overrides. Engines
-        that are compiled when they first run are dropped unless the plan may have them.
+        Dominated candidates are dropped, unless the user has passed a plan, or names them in an
+        override. Engines that are compiled when they first run are dropped unless the plan may have
+        them.
         """
-        # The user may name a dominated candidate.
-        is_free = options.plan is None and not options.overrides
+        # On a CPU, an override may name a primitive that is dominated in some fusions only.
+        is_free = options.plan is None and (not options.overrides or self.device is not None)
         may_compile = options.runtime_compiled or options.plan is not None
-        limit = options.workspace_limit_bytes
-        return find_candidates(self.graph, limit, self.device, is_free, may_compile)
+        overrides = options.overrides if isinstance(options.overrides, Mapping) else {}
+        named = [name for name in overrides.values() if isinstance(name, str)]
+        return find_candidates(
+            self.graph, options.workspace_limit_bytes, self.device, is_free, may_compile,
+            options.all_knobs, named,
+        )  # fmt: skip
 
     def output_bound(self, options: Options) -> float:
         """Returns the largest relative L2 that the outputs may have to the original model's.

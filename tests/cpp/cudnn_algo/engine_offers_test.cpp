@@ -193,7 +193,7 @@ TEST(EngineOffers, RefusesWhatItDoesNotCompute) {
 
 TEST(EngineOffers, RefusesADeviceThatIsNotDescribed) {
   const FakeRows fake;
-  Device device = fake_device();
+  Device device = fake_device(90, -1);
   device.properties.clear();
   EXPECT_EQ(ask(fake, "cudnn9.conv", "fwd_f32" + kSizes, device).offer.refusal,
             "the device is described without cuDNN's properties");
@@ -238,12 +238,33 @@ TEST(EngineOffers, OffersTheHeuristicsBestForItsOwnName) {
 
 TEST(EngineOffers, AsksOnceForTheSameQuestion) {
   const FakeRows fake;
-  const Asked first = ask(fake, "cudnn9.conv", "fwd_f16" + kSizes);
-  const std::int64_t created = fake.cudnn.stats().created;
-  const Asked second = ask(fake, "cudnn9.conv", "fwd_f16" + kSizes);
-  EXPECT_EQ(first.offer.primitives, second.offer.primitives);
-  EXPECT_EQ(fake.cudnn.stats().created, created + 1);  // the device properties
-  EXPECT_EQ(fake.cudnn.stats().alive, 0);
+  for (const int index : {0, -1}) {
+    const Device device = fake_device(90, index);
+    const Asked first = ask(fake, "cudnn9.conv", "fwd_f16" + kSizes, device);
+    const std::int64_t created = fake.cudnn.stats().created;
+    const Asked second = ask(fake, "cudnn9.conv", "fwd_f16" + kSizes, device);
+    EXPECT_EQ(first.offer.primitives, second.offer.primitives);
+    const int properties = index < 0 ? 1 : 0;  // only a described GPU needs them
+    EXPECT_EQ(fake.cudnn.stats().created, created + properties);
+    EXPECT_EQ(fake.cudnn.stats().alive, 0);
+  }
+}
+
+TEST(EngineOffers, AsksForAGpuOfThisProcessByItsHandle) {
+  FakeRows fake;
+  int handles = 0;
+  const auto api = fake::intercept(fake.cudnn.api(), [&](const fake::CallRecord& record) {
+    if (record.function == "create_handle") ++handles;
+    return std::optional<Status>();
+  });
+  fake.rows = cudnn_algorithms(api, fake.cudnn.runtime());
+  Device device = fake_device(90, -1);
+  EXPECT_FALSE(ask(fake, "cudnn9.conv", "fwd_f16" + kSizes, device).offer.primitives.empty());
+  EXPECT_EQ(handles, 0);
+  device.index = 0;
+  device.properties.clear();
+  EXPECT_FALSE(ask(fake, "cudnn9.conv", "fwd_f16" + kSizes, device).offer.primitives.empty());
+  EXPECT_EQ(handles, 1);
 }
 
 TEST(EngineOffers, AnswersThreadsAtOnce) {

@@ -187,7 +187,8 @@ TEST(RunEngine, GivesTheHandleOfAnEndedThreadToTheNextOne) {
     return std::optional<Status>();
   });
   fake.rows = cudnn_algorithms(api, fake.cudnn.runtime());
-  Repeated conv(fake, kTf32, "cudnn9.conv.e2");
+  Repeated conv(fake, kTf32, "cudnn9.conv.e2");  // this thread keeps its own handle
+  handles = 0;
   const ExecutionStats before = execution_stats();
   for (int i = 0; i < 3; ++i) {
     std::thread([&] { EXPECT_TRUE(conv.is_right(conv.run())); }).join();

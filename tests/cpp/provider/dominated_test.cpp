@@ -8,17 +8,21 @@ namespace {
 
 struct Row {
   const char* name;
-  std::optional<std::int64_t> hidden_bytes;
+  std::optional<std::int64_t> hidden_bytes = 0;
+  std::optional<int> proposal = std::nullopt;
+  bool has_tensor_core = false;
 };
 
-std::vector<std::string> kept(const std::vector<Row>& rows) {
+std::vector<std::string> kept(const std::vector<Row>& rows, const CandidateOptions& options = {}) {
   ProblemOffers offers;
   for (const Row& row : rows) {
     offers.primitives.push_back({row.name, Layout::kNhwc, Layout::kNhwc});
-    offers.traits.push_back({.hidden_bytes = row.hidden_bytes});
+    Traits traits{.hidden_bytes = row.hidden_bytes, .proposal = row.proposal};
+    if (row.has_tensor_core) traits.numerics = {"winograd", "tensor_core"};
+    offers.traits.push_back(std::move(traits));
   }
   const std::size_t count = offers.primitives.size();
-  const ProblemOffers result = without_dominated(std::move(offers), "problem");
+  const ProblemOffers result = without_dominated(std::move(offers), "problem", options);
   EXPECT_EQ(result.primitives.size() + result.refusals.size(), count);
   EXPECT_EQ(result.primitives.size(), result.traits.size());
   std::vector<std::string> names;
@@ -36,9 +40,43 @@ TEST(WithoutDominated, KeepsTheWeightsLayoutThatCopiesLeast) {
   EXPECT_EQ(kept({{"c.e1{A=1}", 0}, {"c.e1.krsc", 9}}), (Names{"c.e1{A=1}", "c.e1.krsc"}));
 }
 
-TEST(WithoutDominated, KeepsOtherKnobsInNativeLayoutsOnly) {
-  EXPECT_EQ(kept({{"c.e1", 8}, {"c.e1{A=1}", 8}, {"c.e2", 0}, {"c.e2{A=1}", 0}}),
-            (Names{"c.e1", "c.e2", "c.e2{A=1}"}));
+TEST(WithoutDominated, KeepsEnginesThatChangeALayoutOnlyWhereAllDo) {
+  EXPECT_EQ(kept({{"cudnn9.c.e1", 8}, {"cudnn9.c.e2", 0}, {"cudnn9.c.e3", std::nullopt}}),
+            (Names{"cudnn9.c.e2", "cudnn9.c.e3"}));
+  EXPECT_EQ(kept({{"cudnn9.c.e1", 8}, {"cudnn9.c.e2", 4}, {"aten.conv", 0}}),
+            (Names{"cudnn9.c.e1", "cudnn9.c.e2", "aten.conv"}));
+}
+
+TEST(WithoutDominated, KeepsTheKnobsThatCudnnProposesFirst) {
+  const std::vector<Row> rows = {{"cudnn9.c.e1"},
+                                 {"cudnn9.c.e1{A=1}", 0, 0},
+                                 {"cudnn9.c.e1{A=2}", 0, 3},
+                                 {"cudnn9.c.e1{A=3}", 0, 4},
+                                 {"cudnn9.c.e1{A=4}"}};
+  EXPECT_EQ(kept(rows), (Names{"cudnn9.c.e1", "cudnn9.c.e1{A=1}", "cudnn9.c.e1{A=2}"}));
+  EXPECT_EQ(kept(rows, {.all_knobs = true}).size(), rows.size());
+  EXPECT_EQ(kept(rows, {.named = {"cudnn9.c.e1{A=4}"}}).size(), 4U);
+}
+
+TEST(WithoutDominated, KeepsEnginesWithoutTensorCoresOnlyIfTheyAreNeededOrProposed) {
+  EXPECT_EQ(kept({{"cudnn9.c.e0"},
+                  {"cudnn9.c.e1", 0, {}, true},
+                  {"cudnn9.c.e2{A=1}", 0, 2},
+                  {"cudnn9.c.e3", std::nullopt},
+                  {"aten.conv"}}),
+            (Names{"cudnn9.c.e1", "cudnn9.c.e2{A=1}", "aten.conv"}));
+  EXPECT_EQ(kept({{"cudnn9.c.e0"}, {"cudnn9.c.e1", 9, {}, true}}), (Names{"cudnn9.c.e0"}));
+}
+
+TEST(WithoutDominated, KeepsLegacyAlgorithmsOnlyWithoutEnginesOrByName) {
+  EXPECT_EQ(kept({{"cudnn_legacy.fwd.1", std::nullopt}, {"cudnn9.c.e1"}}),
+            (Names{"cudnn9.c.e1"}));
+  EXPECT_EQ(kept({{"cudnn_legacy.fwd.1", std::nullopt}, {"aten.conv"}}).size(), 2U);
+  EXPECT_EQ(kept({{"cudnn_legacy.fwd.1", std::nullopt},
+                  {"cudnn_legacy.fwd.6", std::nullopt},
+                  {"cudnn9.c.e1"}},
+                 {.named = {"cudnn_legacy.fwd.1"}}),
+            (Names{"cudnn_legacy.fwd.1", "cudnn9.c.e1"}));
 }
 
 TEST(WithoutRuntimeCompiled, SaysWhy) {
