@@ -192,3 +192,26 @@ def test_one_slow_run_of_the_model_does_not_take_the_time_for_measuring() -> Non
     )
     call_budget.expect_end(prepared)
     assert not runs and call_budget.can_time and call_budget.call.deadline.left_s("measure") > 60
+
+
+def test_the_start_of_the_process_that_measures_does_not_count_as_a_visit(
+    imported: _C.Imported,
+) -> None:
+    """Else all later visits seem to be as slow, and are given up."""
+    found = _C.find_candidates(imported.graph)
+    counts = []
+    for start_s in (0.0, 30.0):
+        clock = Clock()
+        machine = SlowMachine(clock, 1, 1e-3)
+
+        def start(clock: Clock = clock, start_s: float = start_s) -> None:
+            clock.s += start_s
+
+        bench = Bench(machine.measure, machine.check, clock, lambda: machine, start=start)  # type: ignore[arg-type, return-value, misc]
+        deadline = Deadline(60.0 + start_s, clock)
+        tuning = Tuning(
+            imported.graph, found, {}, TuneSettings(), bench=bench, call=CallContext.start(deadline)
+        )
+        tuning.settle()
+        counts.append(len(tuning.known))
+    assert counts[0] == counts[1] > 0

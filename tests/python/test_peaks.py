@@ -6,10 +6,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from cost_tables import read_table
 from support.fake_bench import FakeBench, spread
 from torchalgo import _C
 from torchalgo._db import CostStore, DeviceCosts, Environment
-from torchalgo._ir.bounds import Peaks
+from torchalgo._ir.bounds import GpuPeaks, Peaks
+from torchalgo._ir.devices import list_devices, named_device
 from torchalgo._measure.tuning import TuneSettings, Tuning
 
 PEAKS = Peaks(50.0, ((1 << 12, 100.0), (1 << 20, 40.0), (1 << 28, 10.0)))
@@ -85,3 +87,36 @@ def test_a_later_run_that_finds_all_it_needs_does_not_probe_and_one_that_measure
     assert optimum <= cost
     with CostStore.open(tmp_path / "costs.sqlite3") as store:
         assert DeviceCosts.of(store).read_peaks() == PEAKS
+
+
+TABLE = Path(__file__).resolve().parents[2] / "benchmarks/results/gpu/h100"
+
+
+def test_the_bounds_of_a_gpu_hold_for_what_was_measured_on_one() -> None:
+    device = named_device("h100")
+    peaks = GpuPeaks.of(device)
+    assert peaks is not None
+    rows = read_table(TABLE / "resnet50_8_f16_table.json.gz").rows
+    assert len(rows) > 9000
+    tight = 0
+    for key, row in rows.items():
+        primitive = _C.Primitive(key.primitive, key.src, key.dst)
+        bound = peaks.bound_ticks(key.problem, primitive)
+        assert 0 < bound <= row.ticks, key
+        tight += row.ticks < 10 * bound
+    assert tight > 0.1 * len(rows)  # else a bound of zero would do
+
+
+def test_a_gpu_has_rates_for_each_type_or_none_at_all() -> None:
+    for name in list_devices():
+        peaks = GpuPeaks.of(named_device(name))
+        assert peaks is not None and not peaks.is_probed
+        problem = "fwd_{}_n8c256h56w56_k256r3s3_st1x1_pad1x1_dil1x1_g1"
+        conv = _C.Primitive("aten.conv", "nhwc", "nhwc")
+        f16, tf32, f32 = (
+            peaks.roofline_ns(problem.format(t), conv) for t in ("f16", "tf32", "f32")
+        )
+        assert f16 < tf32 < f32, name
+    bare = _C.Device(kind="cuda", name="x", isa="sm_90", properties="{}")
+    assert GpuPeaks.of(bare) is None
+    assert GpuPeaks.of(_C.Device(kind="cuda", name="x", isa="sm_90")) is None

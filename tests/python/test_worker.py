@@ -47,6 +47,22 @@ def wait_until(condition: Callable[[], bool], limit_s: float = 10.0) -> bool:
     return condition()
 
 
+def test_it_is_ready_after_its_start_and_a_start_that_fails_is_no_error() -> None:
+    worker = Worker()
+    bench = ProcessBench(worker=worker)
+    assert worker.pid is None
+    bench.start()
+    assert worker.pid is not None
+    begin = time.monotonic()
+    (taken,) = bench.measure(TASKS[:1], **OPTIONS)
+    assert taken.ns and time.monotonic() - begin < 60
+    worker.close()
+    missing = ProcessBench(worker=Worker(lambda: ["/nonexistent/python"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        missing.start()
+
+
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [

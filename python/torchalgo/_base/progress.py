@@ -61,6 +61,7 @@ STEP_TEXTS = {
     "find": "listing candidates",
     "look up": "reading the database of costs",
     "probe": "measuring the processor's rates",
+    "start": "starting the process that measures",
     "measure": "measuring candidates",
     "check": "checking candidates against f64",
     "predict": "predicting costs",

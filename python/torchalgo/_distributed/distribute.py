@@ -116,7 +116,7 @@ class MeasuringRanks:
     def bench(self) -> Bench:
         """Returns a bench for a Tuning, which measures and checks on all measuring ranks."""
         own = self._own
-        return DistributedBench(own.measure, own.check, own.now_s, own.peaks, own.pid, self)
+        return DistributedBench(**vars(own), measuring=self)
 
     def run(
         self, common: Mapping[str, Any], items: Sequence[Any], work: Sequence[float]

@@ -18,6 +18,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -48,6 +49,8 @@ class Peaks:
 
     flops_per_ns: float
     bytes_per_ns: tuple[tuple[int, float], ...]
+
+    is_probed: ClassVar[bool] = True  # a probe takes time, so the database keeps its result
 
     @staticmethod
     def probed(probes: tuple[float, Sequence[tuple[int, float]]]) -> Peaks:
@@ -105,6 +108,72 @@ class Peaks:
         if dtype_of(problem) in PROBED_TYPES and torch.get_float32_matmul_precision() == "highest":
             ns = max(ns, flops / self.flops_per_ns)
         return ns
+
+
+# The shortest kernels take 1.6 us on an H100, in a CUDA graph (benchmarks/results/gpu).
+LEAST_KERNEL_NS = 1000.0
+# The L2 cache of a GPU passes about this many times the bytes of its memory. What a kernel writes
+# may stay there.
+L2_OVER_MEMORY = 3.0
+# Winograd's and FFT's convolutions compute with at least this part of the multiplications.
+FEWEST_FLOPS = 1 / 6
+# By ISA: what a multiprocessor computes in a clock with f16 inputs, in dense flops (NVIDIA's
+# whitepapers of each generation); the last one is that of later ISAs.
+F16_FLOPS_PER_CLOCK = {
+    "sm_70": 1024, "sm_75": 1024, "sm_80": 2048, "sm_86": 1024, "sm_87": 2048, "sm_89": 1024,
+    "sm_90": 4096, "sm_100": 8192,
+}  # fmt: skip
+F32_FLOPS_PER_CLOCK = 256  # without tensor cores; 128 before sm_86, except on GPUs of that time
+
+
+@dataclass(frozen=True)
+class GpuPeaks(Peaks):
+    """The highest rates of a GPU by its description: nothing is probed.
+
+    `flops_per_ns` is that of f32 without tensor cores, `f16_flops_per_ns` that of f16 and bf16, and
+    half of it that of tf32.
+    """
+
+    f16_flops_per_ns: float = math.inf
+
+    is_probed: ClassVar[bool] = False
+
+    @staticmethod
+    def of(device: _C.Device) -> GpuPeaks | None:
+        """Returns the rates of a GPU; None if its description lacks a figure."""
+        try:
+            facts = json.loads(device.properties)
+            clock = 1e-6 * facts["smClockRateKHz"] * facts["multiProcessorCount"]
+            # Two transfers in each clock of the memory.
+            memory = 2e-6 * facts["memClockRateKHz"] * facts["memoryBusWidth"] / 8
+        except (ValueError, KeyError, TypeError):
+            return None
+        if not (clock > 0 and memory > 0):
+            return None
+        f16 = F16_FLOPS_PER_CLOCK.get(device.isa, max(F16_FLOPS_PER_CLOCK.values()))
+        return GpuPeaks(F32_FLOPS_PER_CLOCK * clock, ((0, memory),), f16 * clock)
+
+    def bound_ticks(self, problem: str, primitive: _C.Primitive) -> int:
+        flops_ns, bytes_ns = self._least_ns(problem)
+        ns = max(LEAST_KERNEL_NS, FEWEST_FLOPS * flops_ns, bytes_ns / L2_OVER_MEMORY)
+        return int(ns * TICKS_PER_NS / CLOCK_MARGIN)
+
+    def roofline_ns(self, problem: str, primitive: _C.Primitive) -> float:
+        return max(LEAST_KERNEL_NS, *self._least_ns(problem))
+
+    def _least_ns(self, problem: str) -> tuple[float, float]:
+        """Returns the times of the direct method's arithmetic, and of the bytes in memory."""
+        flops, size = _work_of(problem)
+        rates = {"f16": self.f16_flops_per_ns, "bf16": self.f16_flops_per_ns}
+        rates |= {"tf32": self.f16_flops_per_ns / 2, "f64": self.flops_per_ns / 2}
+        rate = rates.get(dtype_of(problem), self.flops_per_ns)
+        return flops / rate, size / self.bandwidth(size)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _work_of(problem: str) -> tuple[float, float]:
+    """Returns the flops of the direct method, and the bytes of inputs, weights and result."""
+    return _C.flop_count(problem), _C.least_bytes(problem)
 
 
 def probe_cpu() -> Peaks:

@@ -103,7 +103,7 @@ class CostState:
             forget_probe()
         else:
             self._probes_left = 0
-            if peaks != before and self._cost_file is not None:
+            if self._cost_file is not None and peaks != before and peaks.is_probed:
                 self._cost_file.keep_peaks(peaks)
         return peaks
 

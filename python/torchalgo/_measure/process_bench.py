@@ -187,6 +187,16 @@ class ProcessBench:
         """The id of the process that runs candidates; None if it is not started."""
         return self._worker.pid if self._has_worker else os.getpid()
 
+    def start(self) -> None:
+        """Starts the worker and waits until it can measure, on a GPU with CUDA and cuDNN loaded.
+
+        This takes seconds, which a visit should not pay. Raises nothing: if there is no worker, the
+        first visit says so.
+        """
+        if self._has_worker:
+            with contextlib.suppress(NoWorkerError, WorkerDeathError):
+                self._ask({"do": "start"}, [])
+
     def measure(self, tasks: Sequence[Task], **options: Any) -> list[Any]:
         """Times `tasks` as _C.measure does, and returns one result per task."""
         if not self._has_worker:
@@ -313,7 +323,7 @@ class ProcessBench:
             if self._deadline.is_lost(str(request["do"])):
                 return 0.0
             if task is None:
-                return 3 * self._least_limit_s + max(flops) / FLOPS_PER_S
+                return 3 * self._least_limit_s + max(flops, default=0) / FLOPS_PER_S
             return self._least_limit_s + flops[task] / FLOPS_PER_S
 
         device = None if self._device is None else _described(self._device)

@@ -14,7 +14,7 @@ from typing import Protocol
 from torchalgo import _C
 from torchalgo._base.stats import cost_of_setups
 from torchalgo._base.time_budget import Deadline
-from torchalgo._ir.bounds import Peaks, probe_cpu
+from torchalgo._ir.bounds import GpuPeaks, Peaks, probe_cpu
 from torchalgo._ir.costs import LEAST_SAMPLES, TICKS_PER_NS, Cost, Key, summarize
 from torchalgo._ir.problems import weight_count
 from torchalgo._measure import process_bench
@@ -73,6 +73,7 @@ class Bench:
     now_s: Callable[[], float] = time.monotonic
     peaks: Callable[[], Peaks | None] = no_peaks
     pid: Callable[[], int | None] = os.getpid  # the id of the process that measures
+    start: Callable[[], None] = lambda: None  # waits until that process can measure
 
     def sampler(
         self, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
@@ -87,15 +88,19 @@ class Bench:
         Candidates run in a worker process, unless TORCHALGO_ISOLATE=0. The worker is ended
         when a step of `deadline` is lost, see Deadline.is_lost.
         """
-        peaks = probe_cpu if device is None else no_peaks
+        peaks = probe_cpu if device is None else functools.partial(GpuPeaks.of, device)
         if process_bench.is_isolated():
             isolated = process_bench.ProcessBench(device, deadline=deadline)
-            return Bench(isolated.measure, isolated.check, peaks=peaks, pid=lambda: isolated.pid)
+            return Bench(
+                isolated.measure, isolated.check, peaks=peaks, pid=lambda: isolated.pid,
+                start=isolated.start,
+            )  # fmt: skip
         if device is None:
             return Bench(peaks=peaks)
         return Bench(
             functools.partial(_C.measure, device=device),
             functools.partial(_C.check_primitives, device=device),
+            peaks=peaks,
         )
 
 

@@ -270,6 +270,8 @@ class Tuning:
     def _measure(self, step: Measure) -> None:
         if not self._has_looked:
             self._has_looked = True
+            with self.timings.step("start"):
+                self._bench.start()
             warn_if_busy(torch.get_num_threads(), self._bench.pid())
         if self.state.probe():  # the rates were higher, so all bounds are lower now
             return

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from torchalgo import _C
 from torchalgo._ir.bounds import Peaks
-from torchalgo._ir.costs import Key
+from torchalgo._ir.costs import TICKS_PER_NS, Key
 
 NEIGHBOURS = 3
 OTHER_EPILOGUE = 0.5  # distance of problems with other fused steps; a size twice as large: 0.7
@@ -45,7 +45,7 @@ class SimilarCosts:
     """
 
     def __init__(self, costs: Mapping[Key, int], peaks: Peaks) -> None:
-        self._floor = functools.partial(_floor_ticks, peaks)
+        self._floor = functools.partial(_roofline_ticks, peaks)
         self._known = dict(costs)
         self.costs, self.problems = len(costs), len({key.problem for key in costs})
         self.kinds = {kind_of(key.problem) for key in costs}
@@ -76,9 +76,9 @@ class SimilarCosts:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _floor_ticks(peaks: Peaks, key: Key) -> int:
+def _roofline_ticks(peaks: Peaks, key: Key) -> int:
     primitive = _C.Primitive(key.primitive, key.src, key.dst)
-    return max(1, peaks.bound_ticks(key.problem, primitive))
+    return max(1, int(TICKS_PER_NS * peaks.roofline_ns(key.problem, primitive)))
 
 
 def _group(key: Key) -> tuple[str, str, str, str]:

@@ -66,7 +66,10 @@ class SlowMachine:
         return max(0.0, self.deadline.left_s("check") + self.deadline.left_s("finish")) / 2
 
     def bound_ticks(self, problem: str, p: _C.Primitive) -> int:
-        return round(self.cost_s(problem, p) * 1e9 * TICKS_PER_NS / 3)
+        return round(self.roofline_ns(problem, p) * TICKS_PER_NS)
+
+    def roofline_ns(self, problem: str, p: _C.Primitive) -> float:
+        return self.cost_s(problem, p) * 1e9 / 3
 
     def bench(self) -> Bench:
         return Bench(self.measure, self.check, self.clock, lambda: self)  # type: ignore[arg-type, return-value]
