@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls as CUDA graphs, with a device that captures on the CPU. It has not run on a GPU."""
+"""Calls as CUDA graphs, with a device that captures on the CPU."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import torchalgo
+from torchalgo._ir.plan import GuardVerdict
 from torchalgo._run.captured import CapturedCalls
 
 
@@ -22,6 +25,7 @@ class FakeGraphs:
         self.captures = 0
         self.turns = 0
         self.failure: Exception | None = None
+        self.delays_s = [0.0]  # of the replays of each capture; the last one is that of later ones
 
     def has(self, tensor: Tensor) -> bool:
         return tensor.dtype is torch.float32
@@ -29,10 +33,12 @@ class FakeGraphs:
     def capture(self, run: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
         if self.failure is not None:
             raise self.failure
+        delay_s = self.delays_s[min(self.captures, len(self.delays_s) - 1)]
         self.captures += 1
         result = run()
 
         def replay() -> None:
+            time.sleep(delay_s)
             result.copy_(run())
 
         return result, replay
@@ -41,6 +47,9 @@ class FakeGraphs:
     def turn(self) -> Iterator[None]:
         self.turns += 1
         yield
+
+    def wait(self) -> None:
+        pass
 
 
 def images(batch: int = 1, seed: int = 0) -> Tensor:
@@ -58,7 +67,16 @@ def both(model: nn.Module) -> tuple[FakeGraphs, CapturedCalls]:
     settings = torchalgo.Settings(progress=False, run_untimed=True, cost_db=False)
     fast = torchalgo.optimize(model, images(), budget_s=2.0, settings=settings)
     device = FakeGraphs()
-    return device, CapturedCalls(fast, device)
+    return device, CapturedCalls(with_verdict(fast, model, None), device)
+
+
+def with_verdict(
+    fast: torchalgo.Optimized, model: nn.Module, verdict: GuardVerdict | None
+) -> torchalgo.Optimized:
+    """Applies the plan of `fast` as if the guard had said `verdict`."""
+    plan = dataclasses.replace(fast.plan, guard=verdict)
+    settings = torchalgo.Settings(progress=False)
+    return torchalgo.optimize(model, images(), plan=plan, settings=settings)
 
 
 @torch.no_grad()
@@ -99,6 +117,28 @@ def test_other_calls_run_as_without_graphs(
     device, captured = both
     torch.testing.assert_close(call(captured), call(model), rtol=1e-4, atol=1e-5)
     assert device.captures == 0 and captured.uncaptured_runs == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("delays_s", "kept"), [([0.02, 0.0], "plan"), ([0.0, 0.02], "baseline")]
+)
+def test_a_plan_that_lost_by_its_launches_is_captured_if_its_graph_is_faster(
+    model: nn.Module,
+    both: tuple[FakeGraphs, CapturedCalls],
+    delays_s: list[float],
+    kept: str,
+) -> None:
+    slower = GuardVerdict("slower", "baseline", "frozen", 9.0, 5.0, 1.8, 1.7, 1.9, 25, "")
+    refused = with_verdict(both[1]._optimized, model, slower)
+    assert refused.runs == "baseline"
+    device = FakeGraphs()
+    device.delays_s = delays_s
+    captured = CapturedCalls(refused, device)
+    torch.testing.assert_close(captured(images()), model(images()), rtol=1e-4, atol=1e-5)
+    assert captured.runs == {"1x3x12x12": kept}
+    captured(images(seed=1))
+    assert device.captures == 2 and captured.captured_runs == 2
 
 
 @torch.no_grad()

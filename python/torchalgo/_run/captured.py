@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import statistics
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +16,7 @@ from torch.utils._pytree import tree_map_only
 from torchalgo._base.fork_lock import fork_lock
 from torchalgo._C import Error
 from torchalgo._capture.shapes import shapes_of, shapes_text
+from torchalgo._measure.guard import time_interleaved
 from torchalgo._run.call_times import CallTimes, check_times
 from torchalgo._run.graph_times import graph_times
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from torchalgo._run.optimized import Optimized
 
 WARM_UPS = 3  # calls before a capture: cuDNN's plans are built in the first one
+# Of timing two graphs. If they are equally fast, either may be kept.
+ROUNDS, BUDGET_S = 25, 2.0
 
 
 class GraphDevice(Protocol):
@@ -35,6 +39,9 @@ class GraphDevice(Protocol):
 
     def turn(self) -> contextlib.AbstractContextManager[None]:
         """In this context, the work of earlier contexts is done, on whatever stream it was."""
+
+    def wait(self) -> None:
+        """Waits until all work is done."""
 
 
 class CudaGraphs:
@@ -68,6 +75,9 @@ class CudaGraphs:
         yield
         self._done = torch.cuda.current_stream().record_event()
 
+    def wait(self) -> None:
+        torch.cuda.synchronize()
+
 
 @dataclasses.dataclass(frozen=True)
 class _Graph:
@@ -75,6 +85,11 @@ class _Graph:
     result: Any  # and writes the tensors in this
     replay: Callable[[], None]
     results: Any  # of the optimized module at capture: `refresh` replaces them
+    runs: str  # "plan", "single_layout" or "baseline"
+
+
+def _median_of(timed: tuple[_Graph, list[float]]) -> float:
+    return statistics.median(timed[1])
 
 
 class CapturedCalls(nn.Module):
@@ -87,7 +102,9 @@ class CapturedCalls(nn.Module):
         graphed = fast.captured()
         y = graphed(x)
 
-    The first call with a planned shape captures its graph. Calls with other shapes, with keyword
+    The first call with a planned shape captures its graph. If the baseline runs because it needs
+    less time than the plan with its launches, the plan is captured too. The two graphs are timed,
+    and the faster one is kept: `runs` tells which. Calls with other shapes, with keyword
     arguments, with arguments that are no CUDA tensors, or that need gradients run as without
     graphs; `uncaptured_runs` counts them. Results are tensors of their own: later calls do not
     change them. After `refresh()` of the optimized module, graphs are captured again.
@@ -105,6 +122,11 @@ class CapturedCalls(nn.Module):
         self.uncaptured_runs = 0
 
     _optimized: Optimized
+
+    @property
+    def runs(self) -> dict[str, str]:
+        """What is captured for each shape: "plan", "single_layout" or "baseline"."""
+        return {shapes_text(shapes_of(each.inputs)): each.runs for each in self._graphs.values()}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Takes the arguments of the optimized module and returns its result.
@@ -167,9 +189,10 @@ class CapturedCalls(nn.Module):
         return tuple((x.device, x.dtype, x.shape, x.stride()) for x in args)
 
     def _capture(self, args: Sequence[Tensor]) -> _Graph:
+        """Returns the graph of what the optimized module runs, or of its plan if that is faster."""
         inputs = [torch.empty_like(x).copy_(x) for x in args]
         try:
-            result, replay = self._device.capture(lambda: self._optimized(*inputs))
+            graph = self._graph_of(self._optimized, inputs)
         except RuntimeError as problem:
             if isinstance(problem, Error):
                 raise
@@ -177,7 +200,22 @@ class CapturedCalls(nn.Module):
                 f"TA1406 captured: this call cannot become a CUDA graph ({problem}). Call the"
                 " optimized module itself"
             ) from problem
-        return _Graph(inputs, result, replay, self._optimized._results)
+        rival = self._optimized.with_refused_plan(shapes_of(args))
+        if rival is None:
+            return graph
+        try:
+            other = self._graph_of(rival, inputs)
+        except RuntimeError:
+            return graph
+        times = time_interleaved(
+            {"baseline": graph.replay, "plan": other.replay},
+            rounds=ROUNDS, budget_s=BUDGET_S, synchronize=self._device.wait,
+        )  # fmt: skip
+        return min((other, times["plan"]), (graph, times["baseline"]), key=_median_of)[0]
+
+    def _graph_of(self, module: Optimized, inputs: list[Tensor]) -> _Graph:
+        result, replay = self._device.capture(lambda: module(*inputs))
+        return _Graph(inputs, result, replay, self._optimized._results, module.runs)
 
     def extra_repr(self) -> str:
         return f"graphs={len(self._graphs)}, {self._optimized.extra_repr()}"

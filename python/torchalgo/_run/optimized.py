@@ -16,7 +16,7 @@ from torchalgo._base.write_file import write_file
 from torchalgo._C import Error
 from torchalgo._capture.example_calls import ModelCall
 from torchalgo._capture.freeze import ScriptModule, has_own_ops, quiet_jit
-from torchalgo._capture.shapes import shapes_text
+from torchalgo._capture.shapes import Shapes, shapes_text
 from torchalgo._ir.plan import Plan, plans_to_json
 from torchalgo._plan.pareto import Front, Memory
 from torchalgo._plan.result import Result
@@ -232,6 +232,25 @@ class Optimized(PlannedCalls):
                 ]
             )  # fmt: skip
         return self
+
+    def with_refused_plan(self, shapes: Shapes) -> Optimized | None:
+        """Returns a module that runs the plan for `shapes`, although the baseline runs here.
+
+        Returns None if the plan runs anyway, if its outputs are not exact enough, or if the
+        original model is not available.
+        """
+        for number, result in enumerate(self._results):
+            is_refused = bool(result.plan.nodes) and not has_own_ops(result.scripted)
+            if result.shapes != shapes or self._original is None or not is_refused:
+                continue
+            original = self._original.alone(number)
+            plan = dataclasses.replace(result.plan, guard=None)
+            try:
+                planned = original.plan(original.calls, {shapes_text(shapes): plan})
+            except Error:
+                return None
+            return Optimized(*planned.results, form=planned.form, original=original)
+        return None
 
     def captured(self) -> CapturedCalls:
         """Returns a module that runs each planned shape as one CUDA graph.
