@@ -82,9 +82,9 @@ def smoke(context: Context) -> Outcome:
                 problem = spell("3x3_14", dtype, 2, direction) + ops
                 for prefix in ("cudnn9.", "cudnn_legacy."):
                     found = offers(problem, device, prefix)
-                    chosen = [p for p, t in found if not runtime_compiled(t) and "{" not in p.name][
-                        :3
-                    ]
+                    plain = [p for p, t in found if not runtime_compiled(t) and "{" not in p.name]
+                    in_nhwc = [p for p in plain if p.src == p.dst == "nhwc"]  # for tensor cores
+                    chosen = [*plain[:3], *(p for p in in_nhwc if p not in plain[:3])]
                     checks = _C.check_primitives(problem, chosen, BOUND, context.seed, device)
                     for p, (error, failure) in zip(chosen, checks, strict=True):
                         rows.append((problem, spelled(p), error, failure))

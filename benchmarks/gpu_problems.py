@@ -74,6 +74,8 @@ def problems(context: Context, dtypes: tuple[str, ...], n: int = 4) -> Iterator[
         for dtype in dtypes:
             for direction in DIRECTIONS:
                 yield spell(layer, dtype, n, direction)
+            for fused in ("+bias+relu", "+bias+add+relu"):
+                yield spell(layer, dtype, n) + fused
 
 
 def runtime_compiled(traits: _C.Traits) -> bool:

@@ -207,6 +207,7 @@ def time_net(name: str, batch: int, dtype: str, context: Context, compiled: bool
     return {
         "net": name, "batch": batch, "dtype": dtype, "runs": tuned.runs, "ns": times,
         "ratio": best / medians["plan"], "predicted_us": fast.plan.cost_us,
+        "seconds": {step: round(spent.wall_s, 2) for step, spent in tuned.timings.items()},
         "budget_s": budget_s, "guard": tuned.plan.guard and dataclasses.asdict(tuned.plan.guard),
     }  # fmt: skip
 

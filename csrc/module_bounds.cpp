@@ -47,8 +47,7 @@ void bind_bounds(py::module_& m) {
   m.def("probe_peaks", &probed, py::call_guard<py::gil_scoped_release>());
   m.def("least_work", &work_of, py::arg("problem"), py::arg("primitive"));
   m.def(
-      "least_bytes",
-      [](const std::string& problem) { return least_bytes(parse_problem(problem)); },
+      "least_bytes", [](const std::string& problem) { return least_bytes(parse_problem(problem)); },
       py::arg("problem"));
 }
 

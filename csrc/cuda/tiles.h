@@ -20,7 +20,7 @@ struct Transpose {
   std::int64_t images = 1, rows = 1, cols = 1;
 };
 
-inline constexpr int kTileThreads = 256;  // of a block
+inline constexpr int kTileThreads = 256;    // of a block
 inline constexpr int kTileElements = 4096;  // of a large tile
 inline constexpr int kTileShortSide = 64;   // of a large tile at most, in elements
 // A GPU has about 100 multiprocessors. A problem of fewer large tiles gets small ones: a quarter of

@@ -41,8 +41,8 @@ struct alignas(sizeof(T) << kBits) Vector {
   T elements[1 << kBits];
 };
 
-// The loads that a thread has on their way before it waits for the first: memory answers after about
-// a thousand cycles.
+// The loads that a thread has on their way before it waits for the first: memory answers after
+// about a thousand cycles.
 constexpr int kAtOnce = 4;
 
 template <typename Src, typename Dst, int kReadBits, int kWriteBits>

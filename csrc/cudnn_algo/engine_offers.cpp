@@ -104,20 +104,20 @@ class EngineOffers {
                  ? std::string()
                  : fmt::format("computes convolutions with {}", words_of(pattern_));
     };
-    return ask_library(library_, pattern_.direction, refusal, problem, device,
-                       [&](const Api& api, const ConvProblem& conv) {
-                         if (auto reason = size_refusal(conv)) return refuse(*std::move(reason));
-                         if (device.index >= 0) {
-                           // A handle has more engines than a description of the same GPU.
-                           const auto on_device = library_.runtime.on_device(device.index);
-                           const Handle handle =
-                               handle_of_thread(require_api(library_), library_.runtime);
-                           return then({api, {handle, nullptr, device.isa}, conv, device});
-                         }
-                         const auto properties = make_device_properties(api, device.properties);
-                         if (!properties.descriptor) return refuse(properties.refusal);
-                         return then({api, {nullptr, &*properties.descriptor, device.isa}, conv, device});
-                       });
+    return ask_library(
+        library_, pattern_.direction, refusal, problem, device,
+        [&](const Api& api, const ConvProblem& conv) {
+          if (auto reason = size_refusal(conv)) return refuse(*std::move(reason));
+          if (device.index >= 0) {
+            // A handle has more engines than a description of the same GPU.
+            const auto on_device = library_.runtime.on_device(device.index);
+            const Handle handle = handle_of_thread(require_api(library_), library_.runtime);
+            return then({api, {handle, nullptr, device.isa}, conv, device});
+          }
+          const auto properties = make_device_properties(api, device.properties);
+          if (!properties.descriptor) return refuse(properties.refusal);
+          return then({api, {nullptr, &*properties.descriptor, device.isa}, conv, device});
+        });
   }
 
   static std::string key_of(const Question& question) {

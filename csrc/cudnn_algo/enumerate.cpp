@@ -153,7 +153,8 @@ class Enumerator {
            const EngineNotes& notes) {
     note_families(notes);
     seen_.insert({id, knobs});
-    result_.configs.push_back({{pattern_, id, layouts.weights, knobs}, layouts, bytes, notes, {}, {}});
+    result_.configs.push_back(
+        {{pattern_, id, layouts.weights, knobs}, layouts, bytes, notes, {}, {}});
   }
 
   void note_families(const EngineNotes& notes) {

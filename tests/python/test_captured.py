@@ -120,9 +120,7 @@ def test_other_calls_run_as_without_graphs(
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    ("delays_s", "kept"), [([0.02, 0.0], "plan"), ([0.0, 0.02], "baseline")]
-)
+@pytest.mark.parametrize(("delays_s", "kept"), [([0.02, 0.0], "plan"), ([0.0, 0.02], "baseline")])
 def test_a_plan_that_lost_by_its_launches_is_captured_if_its_graph_is_faster(
     model: nn.Module,
     both: tuple[FakeGraphs, CapturedCalls],

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 # The steps in the order in which they begin.
 STEPS = (
-    "read", "values", "find", "look up", "probe", "start", "measure", "check", "predict", "solve", "compare",
-    "bind", "try", "in the net", "describe", "guard",
+    "read", "values", "find", "look up", "probe", "start", "measure", "check", "predict", "solve",
+    "compare", "bind", "try", "in the net", "describe", "guard",
 )  # fmt: skip
 
 

@@ -69,8 +69,7 @@ TEST(WithoutDominated, KeepsEnginesWithoutTensorCoresOnlyIfTheyAreNeededOrPropos
 }
 
 TEST(WithoutDominated, KeepsLegacyAlgorithmsOnlyWithoutEnginesOrByName) {
-  EXPECT_EQ(kept({{"cudnn_legacy.fwd.1", std::nullopt}, {"cudnn9.c.e1"}}),
-            (Names{"cudnn9.c.e1"}));
+  EXPECT_EQ(kept({{"cudnn_legacy.fwd.1", std::nullopt}, {"cudnn9.c.e1"}}), (Names{"cudnn9.c.e1"}));
   EXPECT_EQ(kept({{"cudnn_legacy.fwd.1", std::nullopt}, {"aten.conv"}}).size(), 2U);
   EXPECT_EQ(kept({{"cudnn_legacy.fwd.1", std::nullopt},
                   {"cudnn_legacy.fwd.6", std::nullopt},
