@@ -5,6 +5,7 @@
     python benchmarks/bench_replay.py anytime           # how good is the plan of a short budget?
     python benchmarks/bench_replay.py predict           # and one from predicted costs?
     python benchmarks/bench_replay.py globality         # is it worth choosing all layers at once?
+    python benchmarks/bench_replay.py gpu               # what need not be measured on a GPU?
     python benchmarks/bench_replay.py lazy benchmarks/tables/alexnet.json.gz
 
 The tables are those of benchmarks/tables, which record_tables.py measured, or those named. The
@@ -26,9 +27,11 @@ predict: the plan of costs that are predicted from the other tables. "left out":
   the most similar problem of the same primitive and layouts (nearest). Then models of what tuning
   measures of the others, and of a few networks only. Takes about ten minutes for all tables.
 globality: the proven optimum beside weaker ways to choose. Takes about ten minutes for all tables.
+gpu: the best plan, and the plans of short budgets, for several choices of candidates of an H100, by
+  the table of benchmarks/results/gpu/h100. Takes about a minute.
 
-lazy, anytime and predict append one JSON line per network to benchmarks/results/NAME.jsonl.
-globality writes docs/globality.md.
+lazy, anytime and predict append one JSON line per network to benchmarks/results/NAME.jsonl, and gpu
+one per choice. globality writes docs/globality.md.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ from typing import Any
 
 import globality
 from cost_tables import Table, read_tables, usable
+from gpu_replay import run_gpu
 from harness import (
     RESULTS,
     ROOT,
@@ -364,13 +368,15 @@ RUNS = {"lazy": run_lazy, "anytime": run_anytime, "predict": run_predict}
 
 def main() -> int:
     parser = make_parser(__doc__)
-    parser.add_argument("what", choices=[*RUNS, "globality"])
+    parser.add_argument("what", choices=[*RUNS, "globality", "gpu"])
     parser.add_argument("tables", nargs="*", type=Path, help="default: all of benchmarks/tables")
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/NAME.jsonl")
     parser.add_argument("--draws", type=count, default=100, help="globality: for the intervals")
     parser.add_argument("--seed", type=int, default=1, help="globality: of the draws")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "globality.md")
     args = parser.parse_args()
+    if args.what == "gpu":
+        return run_gpu(args.out or RESULTS / "gpu.jsonl", *args.tables)
     try:
         tables = read_tables(args.tables)
     except (OSError, ValueError) as problem:

@@ -15,7 +15,16 @@ from gpu_cudnn import deviceless, hidden, legacy, notes, plans, smoke
 from gpu_here import deviceprop, env, import_
 from gpu_mission import mission
 from gpu_stage import Context, Outcome, Stage
-from gpu_time import compiled_nets, control, in_graph, layers, nets, transforms, without_guard
+from gpu_time import (
+    compiled_nets,
+    control,
+    host,
+    in_graph,
+    layers,
+    nets,
+    transforms,
+    without_guard,
+)
 from torchalgo._base.compare_outputs import output_error
 
 # ---- 10-11: capture, threads, a fresh process --------------------------------------------------
@@ -54,6 +63,11 @@ def capture(context: Context) -> Outcome:
         replay()
         torch.cuda.synchronize()
         outcome.expect(torch.equal(kept[-1], expected), "a replayed graph gives other bits")
+        graphed = fast.captured()
+        error = output_error(expected, graphed(x))
+        outcome.expect(error < 1.6e-2, f"captured() differs from the plan by {error:.1e}")
+        outcome.expect(graphed.captured_runs == 1, "captured() has captured nothing")
+        outcome.data["captured"] = graphed.runs
     wrong: list[str] = []
 
     def work(index: int) -> None:
@@ -119,6 +133,7 @@ STAGES = (
     Stage("control", "A/A timing", 2, 30, control),
     Stage("layers", "per layer beside benchmark=True", 2, 150, layers),
     Stage("nets", "networks beside benchmark + channels_last + CUDA graphs", 2, 200, nets),
+    Stage("host", "the time of the host to start a convolution, by engine", 2, 40, host),
     Stage("replay", "a saved module in a fresh process", 2, 60, replay),
     Stage("deviceless", "cuDNN offers the same described as by handle", 3, 60, deviceless),
     Stage("plans", "sampled plans run and agree with f64", 3, 150, plans),

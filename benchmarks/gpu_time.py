@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 import math
 import statistics
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -152,6 +155,58 @@ def race(problem: str, device: _C.Device, context: Context) -> dict[str, Any]:
     }
 
 
+HOST_OPS, HOST_CALLS = 32, 50
+
+
+def host(context: Context) -> Outcome:
+    """What the host needs to start a convolution, by engine, beside PyTorch.
+
+    The convolution is so small that the GPU waits for the host.
+    """
+    torch.manual_seed(context.seed)
+    x, w = (
+        torch.randn(size, device="cuda", dtype=torch.float16).contiguous(
+            memory_format=torch.channels_last
+        )
+        for size in ((1, 64, 7, 7), (64, 64, 3, 3))
+    )
+    problem = "fwd_f16_n1c64h7w7_k64r3s3_st1x1_pad1x1_dil1x1_g1"
+    found = offers(problem, live(), "cudnn9.")
+    names = [p.name for p, t in found if not t.is_runtime_compiled and p.src == p.dst == "nhwc"]
+    calls: dict[str, Callable[[], Any]] = {
+        "torch": functools.partial(nn.functional.conv2d, x, w, padding=1)
+    }
+    for name in ("aten.conv", *dict.fromkeys(name for name in names if "{" not in name)):
+        calls[name] = functools.partial(torchalgo.conv2d, x, w, padding=1, forward=name)
+    rows, found_us = Rows(context), {}
+    for name, call in calls.items():
+        if context.left_s() > 0:
+            found_us[name] = host_us(call)
+            rows.append((name, found_us[name]))
+    torch_us = found_us.pop("torch")
+    us, fastest = min((us, name) for name, us in found_us.items())
+    most = max(found_us.values())
+    outcome = Outcome(f"{us:.1f} us by {fastest}, at most {most:.1f} us; torch {torch_us:.1f} us")
+    outcome.data = {"rows": rows, "problem": problem}
+    return outcome
+
+
+@torch.no_grad()
+def host_us(call: Callable[[], Any]) -> float:
+    """Returns the microseconds in which the host starts `call`."""
+    for _ in range(10):
+        call()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(HOST_CALLS):
+        begin = time.perf_counter()
+        for _ in range(HOST_OPS):
+            call()
+        times.append(time.perf_counter() - begin)
+        torch.cuda.synchronize()
+    return 1e6 * statistics.median(times) / HOST_OPS
+
+
 def in_graph(call: Callable[[], Any], warmup: int = 3) -> Callable[[], Any]:
     """`call` as a CUDA graph."""
     stream = torch.cuda.Stream()
@@ -183,12 +238,13 @@ def time_net(name: str, batch: int, dtype: str, context: Context, compiled: bool
     x = torch.rand(batch, 3, 224, 224, generator=generator).to("cuda", DTYPES[dtype])
     model = make_net(name, context.seed).to("cuda", DTYPES[dtype])
     last_x = x.contiguous(memory_format=torch.channels_last)
-    budget_s = 3.0 if context.quick else max(5.0, min(20.0, context.left_s() / 3))
+    budget_s = 3.0 if context.quick else max(5.0, min(30.0, context.left_s() / 3))
     tuned = torchalgo.optimize(
         model, (last_x,), budget_s=budget_s, settings=torchalgo.Settings(progress=False)
     )
     fast = without_guard(model, tuned, last_x)
-    (context.out / f"plan_{name}_{batch}_{dtype}.json").write_text(tuned.plan.to_json())
+    with (context.out / "nets_plans.jsonl").open("a") as plans:
+        plans.write(json.dumps({"net": name, "batch": batch, "plan": tuned.plan.to_json()}) + "\n")
     last = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     calls: dict[str, Callable[[], Any]] = {
         "plan": in_graph(lambda: fast.scripted(last_x)),

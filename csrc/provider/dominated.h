@@ -17,7 +17,7 @@ namespace torchalgo {
 ///   `options.all_knobs`.
 ///
 /// On an H100, these leave 1,239 of 11,200 candidates of a ResNet-50 in f16 with batch 8. The best
-/// plan is 1.2 % slower than that of all candidates (benchmarks/bench_gpu_candidates.py).
+/// plan is 1.2 % slower than that of all candidates (`bench_replay.py gpu`).
 ///
 /// Each becomes a refusal with its reason. Those that options.named names are kept.
 [[nodiscard]] ProblemOffers without_dominated(ProblemOffers offers, const std::string& problem,

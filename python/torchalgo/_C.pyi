@@ -344,7 +344,12 @@ def training_graph(
 ) -> Graph: ...
 def recomputable_values(inference: Graph) -> list[int]: ...
 def training_candidates(  # those that a TrainingRegion can run
-    graph: Graph, device: Device | None, deterministic: bool, runtime_compiled: bool
+    graph: Graph,
+    device: Device | None,
+    deterministic: bool,
+    runtime_compiled: bool,
+    all_knobs: bool,
+    named: Sequence[str],
 ) -> Candidates: ...
 
 class TrainingRegion:

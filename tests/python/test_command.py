@@ -170,6 +170,7 @@ def test_each_setting_has_a_flag_and_the_same_default(command: str) -> None:
         "fresh": (["--fresh"], True),
         "workspace_limit_bytes": (["--workspace-limit", "2MB"], 2_000_000),
         "runtime_compiled": (["--runtime-compiled"], True),
+        "all_knobs": (["--all-knobs"], True),
         "weight_limit_bytes": (["--weight-limit", "20MB"], 20_000_000),
         "max_rel_error": (["--max-rel-error", "1e-3"], 1e-3),
         "progress": (["--quiet"], False),

@@ -22,6 +22,7 @@ import torchalgo
 from support.faulty_worker import NS
 from support.workers import CONV, OPTIONS, MakeBench, faulty_command
 from torchalgo import _C
+from torchalgo._base.time_budget import Deadline
 from torchalgo._measure.process_bench import MOST_IN_A_ROW, ProcessBench, Worker
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.worker import FLAGS, flushes_denormals, read_state, set_state
@@ -49,7 +50,9 @@ def wait_until(condition: Callable[[], bool], limit_s: float = 10.0) -> bool:
 
 def test_it_is_ready_after_its_start_and_a_start_that_fails_is_no_error() -> None:
     worker = Worker()
-    bench = ProcessBench(worker=worker)
+    deadline = Deadline(60.0)
+    deadline.can_break = True  # so that the wait asks it whether the time is over
+    bench = ProcessBench(worker=worker, deadline=deadline)
     assert worker.pid is None
     bench.start()
     assert worker.pid is not None
@@ -319,7 +322,7 @@ def test_optimize_goes_on_when_a_candidate_crashes(
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()
     x = torch.rand(1, 3, 12, 12)
     fast = torchalgo.optimize(
-        model, (x,), settings=torchalgo.Settings(progress=False), budget_s=2.0
+        model, (x,), settings=torchalgo.Settings(progress=False), budget_s=20.0
     )
     reasons = {q.primitive: q.reason for q in fast.plan.quarantined}
     assert reasons == {"aten.prepacked": "SIGSEGV"}

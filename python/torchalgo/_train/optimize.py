@@ -51,7 +51,9 @@ def optimize_training(
             " call model.cpu() or model.cuda()"
         )
     _check_settings(options)
-    target = Target(native_device(where), options.runtime_compiled)
+    target = Target(
+        native_device(where), options.runtime_compiled, options.all_knobs, _named(options)
+    )
     with call.timings.step("read"):
         traced = trace(model, inputs)
         parts = parts_of(traced, inputs, target)
@@ -88,6 +90,20 @@ def _check_settings(options: Options) -> None:
                 f"TA1003 optimize: training=True and {name}={value!r}: plans for training have no"
                 " such setting. Leave it out"
             )
+
+
+def _named(options: Options) -> tuple[str, ...]:
+    """Returns the primitives that the overrides or the plan name, as far as these have their form.
+
+    Whatever has another form is refused later.
+    """
+    names: list[Any] = []
+    if isinstance(options.overrides, Mapping):
+        each = [one for one in options.overrides.values() if isinstance(one, Mapping)]
+        names += [name for one in each for name in one.values()]
+    if isinstance(options.plan, TrainingPlan):
+        names += [node.primitive for region in options.plan.regions for node in region.nodes]
+    return tuple(name for name in names if isinstance(name, str) and name)
 
 
 def _given(plan: Any, parts: Mapping[str, Part]) -> dict[str, Run]:

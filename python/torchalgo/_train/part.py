@@ -27,6 +27,8 @@ class Target:
 
     device: _C.Device | None  # a GPU; None: the CPU
     runtime_compiled: bool = False  # also engines that cuDNN compiles when they first run
+    all_knobs: bool = False  # also knobs that cuDNN does not propose first
+    named: tuple[str, ...] = ()  # primitives that an override or a plan names
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,9 @@ class Part:
     def of(own: RegionGraph, wanted: list[int], recomputed: list[int], target: Target) -> Part:
         graph = _C.training_graph(own.graph, wanted, recomputed)
         found = _C.training_candidates(
-            graph, target.device, is_deterministic(target.device), target.runtime_compiled
-        )
+            graph, target.device, is_deterministic(target.device), target.runtime_compiled,
+            target.all_knobs, target.named,
+        )  # fmt: skip
         return Part(own, wanted, recomputed, target, graph, found)
 
     def with_recomputed(self, values: list[int]) -> Part:
