@@ -108,7 +108,7 @@ def tuned_us(table: Table, peaks: GpuPeaks, budget_s: float) -> float:
         clock[0] += CHECK_S * len(primitives)
         return [(0.0, "")] * len(primitives)
 
-    bench = Bench(measure, check, lambda: clock[0], lambda: peaks)
+    bench = Bench(measure, check, lambda: clock[0], lambda: peaks)  # type: ignore[arg-type]
     tuning = Tuning(
         table.graph, table.found, {}, TuneSettings(), bench=bench, transforms=table.transforms,
         call=CallContext.start(ForMeasuring(budget_s, lambda: clock[0])),

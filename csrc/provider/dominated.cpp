@@ -78,9 +78,9 @@ ProblemOffers without_dominated(ProblemOffers offers, const std::string& problem
     if (has_engine && primitive.name.starts_with(kLegacy))
       return "not measured: the engines of cudnn9 start the same kernels";
     if (!is_engine(primitive)) return nullptr;
-    if (has_native && traits.hidden_bytes.value_or(0) > 0)
-      return "not measured: it changes a layout inside, which a plan does outside";
     const bool is_best = traits.proposal && *traits.proposal < kBestProposals;
+    if (has_native && traits.hidden_bytes.value_or(is_best ? 0 : 1) > 0)
+      return "not measured: it changes a layout inside, or may do so, and others do not";
     if (has_native_tensor_core && !uses_tensor_cores(traits) && !is_best)
       return "not measured: it uses no tensor cores, and others do";
     if (has_knobs(primitive) && !is_best && !options.all_knobs)

@@ -9,15 +9,17 @@ namespace torchalgo {
 /// not slower or the difference is small. These are:
 /// - primitives that copy more inside than the same algorithm and knobs with the weights in another
 ///   layout;
-/// - primitives that change a layout inside, if some primitive of the problem does not: a plan
-///   changes the layout outside, once for all that read it;
+/// - cuDNN's engines that change a layout inside, if one does not: a plan changes the layout
+/// outside,
+///   once for all that read it. If it is unknown whether an engine does so, it is left out too,
+///   unless cuDNN's heuristics propose it among their first four;
 /// - cuDNN's legacy algorithms, if its engines are offered: they start the same kernels;
 /// - cuDNN's engines without tensor cores, if one with tensor cores changes no layout inside;
 /// - knobs that cuDNN's heuristics do not propose among their first four, unless
 ///   `options.all_knobs`.
 ///
-/// On an H100, these leave 1,239 of 11,200 candidates of a ResNet-50 in f16 with batch 8. The best
-/// plan is 1.2 % slower than that of all candidates (`bench_replay.py gpu`).
+/// On an H100, these leave 1,297 of 11,200 candidates of a ResNet-50 in f16 with batch 8. The best
+/// plan is 3 % slower than that of all candidates (`bench_replay.py gpu`).
 ///
 /// Each becomes a refusal with its reason. Those that options.named names are kept.
 [[nodiscard]] ProblemOffers without_dominated(ProblemOffers offers, const std::string& problem,

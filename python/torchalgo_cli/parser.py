@@ -456,7 +456,7 @@ def _add_tuning(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--all-knobs", action="store_true",
         help="on a GPU: also measure knobs of cuDNN's engines that its heuristics do not propose"
-        " first; takes several times as long, and gains about 1 %%",
+        " first; takes several times as long, and gains about 3 %%",
     )  # fmt: skip
     command.add_argument(
         "--strict", action="store_true",

@@ -64,7 +64,7 @@ class Settings:
             first run, which takes seconds for each. Only these join SiLU or GELU with a
             convolution.
         all_knobs: on a GPU, True also measures the knobs of cuDNN's engines that its heuristics do
-            not propose first. That takes several times as long, and gains about 1 %.
+            not propose first. That takes several times as long, and gains about 3 %.
         weight_limit_bytes: the most bytes of all packed weights together. Packed weights are copies
             in the order in which a primitive reads them; the model's own weights are not counted.
             The plan is the cheapest one that keeps the limit. None: no limit. With several plans,
