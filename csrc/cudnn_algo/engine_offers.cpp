@@ -108,10 +108,9 @@ class EngineOffers {
         library_, pattern_.direction, refusal, problem, device,
         [&](const Api& api, const ConvProblem& conv) {
           if (auto reason = size_refusal(conv)) return refuse(*std::move(reason));
-          if (device.index >= 0) {
-            // A handle has more engines than a description of the same GPU.
-            const auto on_device = library_.runtime.on_device(device.index);
-            const Handle handle = handle_of_thread(require_api(library_), library_.runtime);
+          const auto on_device =
+              device.index < 0 ? nullptr : library_.runtime.on_device(device.index);
+          if (Handle handle = handle_for(device); handle != nullptr) {
             return then({api, {handle, nullptr, device.isa}, conv, device});
           }
           const auto properties = make_device_properties(api, device.properties);
@@ -120,9 +119,21 @@ class EngineOffers {
         });
   }
 
+  // Returns this thread's handle of a GPU of this process, which offers more engines than the
+  // description of the same GPU. Returns nullptr for other devices. It also does so while a CUDA
+  // graph is captured, when no handle may be made, and if cuDNN makes none, for want of memory.
+  [[nodiscard]] Handle handle_for(const Device& device) const {
+    if (device.index < 0 || library_.runtime.is_capturing()) return nullptr;
+    try {
+      return handle_of_thread(require_api(library_), library_.runtime);
+    } catch (const StatusError&) {
+      return nullptr;
+    }
+  }
+
   static std::string key_of(const Question& question) {
-    return fmt::format("{}\n{}\n{}", to_string(question.conv), question.device.index,
-                       question.device.properties);
+    const int index = question.target.handle == nullptr ? -1 : question.device.index;
+    return fmt::format("{}\n{}\n{}", to_string(question.conv), index, question.device.properties);
   }
 
   Offer to_offer(const Question& question, const Enumeration& found) const {

@@ -75,9 +75,12 @@ class Enumerator {
     for (const HeuristicConfig& proposal : proposals) {
       const auto engine = engines.find(proposal.engine);
       if (engine == engines.end()) continue;
-      if (try_knobs(layouts, proposal.engine, engine->second, proposal.knobs)) {
-        result_.configs.back().proposal = place++;
-      }
+      try_knobs(layouts, proposal.engine, engine->second, proposal.knobs);
+      const auto config = std::ranges::find_if(result_.configs, [&](const EngineConfig& each) {
+        return each.layouts == layouts && each.spec.engine == proposal.engine &&
+               each.spec.knobs == proposal.knobs;
+      });
+      if (config != result_.configs.end() && !config->proposal) config->proposal = place++;
     }
     try_neighbours(layouts, engines, proposals);
   }
@@ -118,14 +121,14 @@ class Enumerator {
   }
 
   // Adds the configuration if cuDNN accepts it. The engine and the knobs must be enough to build it
-  // again from its name. Returns false if it is not accepted, or known.
-  bool try_knobs(const Layouts& layouts, std::int64_t id, const UsableEngine& engine,
+  // again from its name.
+  void try_knobs(const Layouts& layouts, std::int64_t id, const UsableEngine& engine,
                  const Knobs& knobs) {
-    if (seen_.contains({id, knobs})) return false;
+    if (seen_.contains({id, knobs})) return;
     const DescriptorAnswer config = make_config(engine.descriptor, knobs, target_);
-    if (!config.descriptor) return false;
-    add(layouts, id, knobs, workspace_bytes(*config.descriptor), engine.notes);
-    return true;
+    if (config.descriptor) {
+      add(layouts, id, knobs, workspace_bytes(*config.descriptor), engine.notes);
+    }
   }
 
   void try_neighbours(const Layouts& layouts, const std::map<std::int64_t, UsableEngine>& engines,

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 #include <tuple>
 
@@ -30,6 +33,37 @@ bool uses_tensor_cores(const Traits& traits) {
   return std::ranges::find(traits.numerics, "tensor_core") != traits.numerics.end();
 }
 
+// Returns "winograd" or "fft" for an algorithm of this kind, else "".
+std::string_view transform_of(const Traits& traits) {
+  for (const std::string_view kind : {"winograd", "fft"}) {
+    const auto is_kind = [&](const std::string& word) { return word.starts_with(kind); };
+    if (std::ranges::any_of(traits.numerics, is_kind)) return kind;
+  }
+  return "";
+}
+
+// Returns the first kBestProposals of what is offered, for each choice of layouts.
+std::set<std::string> best_proposals(const ProblemOffers& offers) {
+  using Layouts = std::tuple<Layout, Layout, bool>;  // src, dst, are the weights krsc
+  std::map<Layouts, std::map<int, std::string>> by_place;
+  for (std::size_t i = 0; i < offers.primitives.size(); ++i) {
+    const Primitive& primitive = offers.primitives[i];
+    const std::optional<int> place = offers.traits[i].proposal;
+    const bool is_krsc = without_krsc(primitive.name) != primitive.name;
+    if (place) {
+      by_place[{primitive.src, primitive.dst, is_krsc}].emplace(*place, to_string(primitive));
+    }
+  }
+  std::set<std::string> best;
+  for (const auto& [layouts, names] : by_place) {
+    int count = 0;
+    for (const auto& [place, name] : names) {
+      if (count++ < kBestProposals) best.insert(name);
+    }
+  }
+  return best;
+}
+
 bool has_knobs(const Primitive& primitive) { return primitive.name.find('{') != std::string::npos; }
 
 // Makes refusals of the primitives for which reason_of(primitive, traits) returns a text.
@@ -54,8 +88,14 @@ ProblemOffers filtered(ProblemOffers offers, const std::string& problem,
 
 ProblemOffers without_dominated(ProblemOffers offers, const std::string& problem,
                                 const CandidateOptions& options) {
+  const std::set<std::string> best = best_proposals(offers);
   std::map<Family, std::int64_t> least;
-  bool has_native = false, has_engine = false, has_native_tensor_core = false;
+  std::set<std::string_view> transforms;  // of the engines: "winograd", "fft"
+  bool has_engine = false, has_native = false, has_native_tensor_core = false;
+  const auto is_best = [&](const Primitive& p) { return best.contains(to_string(p)); };
+  const auto has_measured_knobs = [&](const Primitive& p) {
+    return !has_knobs(p) || options.all_knobs || is_best(p);
+  };
   for (std::size_t i = 0; i < offers.primitives.size(); ++i) {
     const Primitive& primitive = offers.primitives[i];
     const Traits& traits = offers.traits[i];
@@ -63,8 +103,10 @@ ProblemOffers without_dominated(ProblemOffers offers, const std::string& problem
     if (!is_new) it->second = std::min(it->second, hidden_bytes(traits));
     if (!is_engine(primitive)) continue;
     has_engine = true;
-    has_native |= traits.hidden_bytes == 0;
-    has_native_tensor_core |= traits.hidden_bytes == 0 && uses_tensor_cores(traits);
+    transforms.insert(transform_of(traits));
+    if (!has_measured_knobs(primitive) || traits.hidden_bytes != 0) continue;
+    has_native = true;
+    has_native_tensor_core |= uses_tensor_cores(traits);
   }
   const auto is_named = [&](const Primitive& primitive) {
     return std::ranges::any_of(options.named, [&](const std::string& pattern) {
@@ -75,15 +117,17 @@ ProblemOffers without_dominated(ProblemOffers offers, const std::string& problem
     if (is_named(primitive)) return nullptr;
     if (hidden_bytes(traits) > least.at(family_of(primitive)))
       return "not measured: it copies more inside than with its weights in another layout";
-    if (has_engine && primitive.name.starts_with(kLegacy))
+    const std::string_view transform = transform_of(traits);
+    if (has_engine && primitive.name.starts_with(kLegacy) &&
+        (transform.empty() || transforms.contains(transform)))
       return "not measured: the engines of cudnn9 start the same kernels";
     if (!is_engine(primitive)) return nullptr;
-    const bool is_best = traits.proposal && *traits.proposal < kBestProposals;
-    if (has_native && traits.hidden_bytes.value_or(is_best ? 0 : 1) > 0)
+    const bool may_be_native = is_best(primitive) || options.all_knobs;
+    if (has_native && traits.hidden_bytes.value_or(may_be_native ? 0 : 1) > 0)
       return "not measured: it changes a layout inside, or may do so, and others do not";
-    if (has_native_tensor_core && !uses_tensor_cores(traits) && !is_best)
+    if (has_native_tensor_core && !uses_tensor_cores(traits) && !is_best(primitive))
       return "not measured: it uses no tensor cores, and others do";
-    if (has_knobs(primitive) && !is_best && !options.all_knobs)
+    if (!has_measured_knobs(primitive))
       return "not measured: cuDNN does not propose these knobs among its first: see "
              "Settings(all_knobs=True)";
     return nullptr;

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -141,8 +142,11 @@ class OffersByProblem {
     std::vector<std::thread> threads;
     if (device.kind == DeviceKind::kCuda) {
       const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-      while (threads.size() + 1 < std::min({cores, kMostThreads, asked_.size()})) {
-        threads.emplace_back(work);
+      try {
+        while (threads.size() + 1 < std::min({cores, kMostThreads, asked_.size()})) {
+          threads.emplace_back(work);
+        }
+      } catch (const std::system_error&) {  // the system allows no more
       }
     }
     work();

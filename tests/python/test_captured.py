@@ -137,6 +137,8 @@ def test_a_plan_that_lost_by_its_launches_is_captured_if_its_graph_is_faster(
     assert captured.runs == {"1x3x12x12": kept}
     captured(images(seed=1))
     assert device.captures == 2 and captured.captured_runs == 2
+    (graph,) = captured._graphs.values()
+    assert graph.module.runs == kept  # it is held, with its weights, as long as the graph
 
 
 @torch.no_grad()

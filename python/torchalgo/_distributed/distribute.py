@@ -220,6 +220,7 @@ def work_for_rank_0(ranks: Ranks, bench: Bench) -> Any:
     Raises: torchalgo.Error if a rank fails.
     """
     step = 0
+    bench.start()
     while True:
         step += 1
         [task] = ranks.receive([_task(step)], patience=2)

@@ -96,10 +96,10 @@ class EnergyBench:
     def peaks(self) -> Peaks | None:
         """Returns peak rates per nJ, for a machine that uses no more than idle power.
 
-        Returns None if there are no peak rates per ns.
+        Returns None if no peak rates per ns can be probed here.
         """
         peaks = self._bench.peaks()
-        if peaks is None:
+        if peaks is None or not peaks.is_probed:
             return None
         if self._least_watts is None:
             self._least_watts = IDLE_SHARE * self._idle_watts()

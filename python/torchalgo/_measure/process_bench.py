@@ -194,7 +194,7 @@ class ProcessBench:
         first visit says so.
         """
         if self._has_worker:
-            with contextlib.suppress(NoWorkerError, WorkerDeathError):
+            with contextlib.suppress(NoWorkerError, WorkerDeathError, _C.Error):
                 self._ask({"do": "start"}, [])
 
     def measure(self, tasks: Sequence[Task], **options: Any) -> list[Any]:

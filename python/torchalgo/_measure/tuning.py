@@ -118,6 +118,7 @@ class Tuning:
         self._rounds = Rounds(
             self.state, self._bench, self._sampler, self._checker, self._fallback, call
         )
+        self._has_started = False  # the process that measures
         self._has_looked = False  # at the load of the machine
         self._resumes_left = MOST_RESUMES
 
@@ -256,6 +257,10 @@ class Tuning:
 
     def _run(self, step: Step) -> None:
         """Runs a step and replaces the knowledge by what it has shown."""
+        if not self._has_started and not isinstance(step, Release):
+            self._has_started = True
+            with self.timings.step("start"):
+                self._bench.start()
         if isinstance(step, Measure):
             self._measure(step)
         elif isinstance(step, Check):
@@ -270,8 +275,6 @@ class Tuning:
     def _measure(self, step: Measure) -> None:
         if not self._has_looked:
             self._has_looked = True
-            with self.timings.step("start"):
-                self._bench.start()
             warn_if_busy(torch.get_num_threads(), self._bench.pid())
         if self.state.probe():  # the rates were higher, so all bounds are lower now
             return

@@ -172,7 +172,7 @@ def _attempt(request: Request, board: memoryview) -> dict[str, Any]:
     from torchalgo import _C
 
     steps: dict[str, Callable[[Request, memoryview], list[Any]]] = {
-        "start": _start_device,
+        "start": lambda request, _: _start_device(request),
         "measure": _measure,
         "check": _check,
     }
@@ -184,14 +184,17 @@ def _attempt(request: Request, board: memoryview) -> dict[str, Any]:
     return {"results": results, "lost": _lost_device(request)}
 
 
-def _start_device(request: Request, board: memoryview) -> list[Any]:
-    """Makes a GPU ready: its first convolution loads CUDA and cuDNN, which takes seconds."""
+def _start_device(request: Request) -> list[Any]:
+    """Makes a GPU ready: its first convolution loads CUDA and cuDNN, which takes seconds.
+
+    It is no task of the request, so the board tells nothing of it.
+    """
     from torchalgo import _C
 
     if request["device"] is not None:
         problem = "fwd_f16_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1"
         task = (problem, _C.Primitive("aten.conv", "nhwc", "nhwc"))
-        _C.measure([task], device=_device(request), board=board)
+        _C.measure([task], device=_device(request))
     return []
 
 

@@ -36,10 +36,10 @@ def learn_from_store(
     """Learns the model with which mode="predict" plans.
 
     Raises: torchalgo.Error, with a way to fix it, if the store has too few valid costs. The same
-        error is raised if costs have no bounds on this device (peaks is None), or if LightGBM is
-        not installed.
+        error is raised if nothing can be probed on this device, as on a GPU, or if LightGBM is not
+        installed.
     """
-    if peaks is None:
+    if peaks is None or not peaks.is_probed:
         raise _C.Error(
             'TA3203 optimize: mode="predict" works on CPUs only; for'
             f' {device.name if device else "this device"} use mode="tune"'
@@ -64,9 +64,11 @@ def guide_from_store(
     """Learns a smaller model, within a second, for candidates that a time budget left unmeasured.
 
     Returns None if the store has too few costs, or is too large to be read in time. It also returns
-    None if `peaks` is None, or if LightGBM is not installed.
+    None on a GPU, or if LightGBM is not installed.
     """
-    if peaks is None or not is_installed() or store.path is None or not store.path.exists():
+    if peaks is None or not peaks.is_probed or not is_installed():
+        return None
+    if store.path is None or not store.path.exists():
         return None
     if store.path.stat().st_size > MOST_GUIDE_BYTES:
         return None

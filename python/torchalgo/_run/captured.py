@@ -15,7 +15,8 @@ from torch.utils._pytree import tree_map_only
 
 from torchalgo._base.fork_lock import fork_lock
 from torchalgo._C import Error
-from torchalgo._capture.shapes import shapes_of, shapes_text
+from torchalgo._capture.freeze import has_own_ops
+from torchalgo._capture.shapes import Shapes, shapes_of, shapes_text
 from torchalgo._measure.guard import time_interleaved
 from torchalgo._run.call_times import CallTimes, check_times
 from torchalgo._run.graph_times import graph_times
@@ -85,11 +86,8 @@ class _Graph:
     result: Any  # and writes the tensors in this
     replay: Callable[[], None]
     results: Any  # of the optimized module at capture: `refresh` replaces them
-    runs: str  # "plan", "single_layout" or "baseline"
-
-
-def _median_of(timed: tuple[_Graph, list[float]]) -> float:
-    return statistics.median(timed[1])
+    module: Optimized  # owns the weights that a replay reads
+    runs: str  # "plan" or "baseline"
 
 
 class CapturedCalls(nn.Module):
@@ -117,6 +115,7 @@ class CapturedCalls(nn.Module):
         object.__setattr__(self, "_optimized", optimized)
         self._device: GraphDevice = CudaGraphs() if device is None else device
         self._graphs: dict[Hashable, _Graph] = {}
+        self._rivals: dict[Shapes, tuple[Any, Optimized | None]] = {}
         self._lock = fork_lock()
         self.captured_runs = 0
         self.uncaptured_runs = 0
@@ -125,8 +124,10 @@ class CapturedCalls(nn.Module):
 
     @property
     def runs(self) -> dict[str, str]:
-        """What is captured for each shape: "plan", "single_layout" or "baseline"."""
-        return {shapes_text(shapes_of(each.inputs)): each.runs for each in self._graphs.values()}
+        """What was captured last for each shape: "plan" or "baseline"."""
+        with self._lock:
+            graphs = list(self._graphs.values())
+        return {shapes_text(shapes_of(each.inputs)): each.runs for each in graphs}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Takes the arguments of the optimized module and returns its result.
@@ -191,8 +192,12 @@ class CapturedCalls(nn.Module):
     def _capture(self, args: Sequence[Tensor]) -> _Graph:
         """Returns the graph of what the optimized module runs, or of its plan if that is faster."""
         inputs = [torch.empty_like(x).copy_(x) for x in args]
+        # Read before: a refresh in another thread meanwhile makes the graph an old one.
+        results, shapes = self._optimized._results, shapes_of(args)
+        is_plan = has_own_ops(self._optimized._scripted_of[shapes])
+        runs = "plan" if is_plan else "baseline"
         try:
-            graph = self._graph_of(self._optimized, inputs)
+            graph = self._graph_of(self._optimized, inputs, results, runs)
         except RuntimeError as problem:
             if isinstance(problem, Error):
                 raise
@@ -200,22 +205,39 @@ class CapturedCalls(nn.Module):
                 f"TA1406 captured: this call cannot become a CUDA graph ({problem}). Call the"
                 " optimized module itself"
             ) from problem
-        rival = self._optimized.with_refused_plan(shapes_of(args))
+        rival = self._rival_of(shapes, results)
         if rival is None:
             return graph
         try:
-            other = self._graph_of(rival, inputs)
+            other = self._graph_of(rival, inputs, results, "plan")
         except RuntimeError:
             return graph
         times = time_interleaved(
             {"baseline": graph.replay, "plan": other.replay},
             rounds=ROUNDS, budget_s=BUDGET_S, synchronize=self._device.wait,
         )  # fmt: skip
-        return min((other, times["plan"]), (graph, times["baseline"]), key=_median_of)[0]
+        if statistics.median(times["plan"]) < statistics.median(times["baseline"]):
+            return other
+        self._rivals[shapes] = results, None  # frees its weights
+        return graph
 
-    def _graph_of(self, module: Optimized, inputs: list[Tensor]) -> _Graph:
+    def _graph_of(self, module: Optimized, inputs: list[Tensor], results: Any, runs: str) -> _Graph:
         result, replay = self._device.capture(lambda: module(*inputs))
-        return _Graph(inputs, result, replay, self._optimized._results, module.runs)
+        return _Graph(inputs, result, replay, results, module, runs)
+
+    def _rival_of(self, shapes: Shapes, results: Any) -> Optimized | None:
+        """Returns a module that runs the plan that the guard has refused; None if there is none.
+
+        It is made once for each shape, and again after a refresh.
+        """
+        known = self._rivals.get(shapes)
+        if known is None or known[0] is not results:
+            try:
+                rival = self._optimized.with_refused_plan(shapes)
+            except RuntimeError:  # for want of memory
+                rival = None
+            known = self._rivals[shapes] = results, rival
+        return known[1]
 
     def extra_repr(self) -> str:
         return f"graphs={len(self._graphs)}, {self._optimized.extra_repr()}"

@@ -52,7 +52,10 @@ def optimize_training(
         )
     _check_settings(options)
     target = Target(
-        native_device(where), options.runtime_compiled, options.all_knobs, _named(options)
+        native_device(where),
+        options.runtime_compiled or options.plan is not None,
+        options.all_knobs,
+        _named(options),
     )
     with call.timings.step("read"):
         traced = trace(model, inputs)

@@ -47,23 +47,31 @@ TEST(WithoutDominated, KeepsEnginesThatChangeALayoutOnlyWhereAllDo) {
 }
 
 TEST(WithoutDominated, KeepsEnginesThatMayChangeALayoutOnlyIfCudnnProposesThem) {
-  EXPECT_EQ(kept({{"cudnn9.c.e1", 0},
-                  {"cudnn9.c.e2", std::nullopt},
-                  {"cudnn9.c.e3{A=1}", std::nullopt, 3},
-                  {"cudnn9.c.e4{A=1}", std::nullopt, 4}}),
-            (Names{"cudnn9.c.e1", "cudnn9.c.e3{A=1}"}));
+  const std::vector<Row> rows = {{"cudnn9.c.e1", 0, 0},
+                                 {"cudnn9.c.e1{A=1}", 0, 1},
+                                 {"cudnn9.c.e1{A=2}", 0, 2},
+                                 {"cudnn9.c.e2", std::nullopt},
+                                 {"cudnn9.c.e3", std::nullopt, 7},
+                                 {"cudnn9.c.e4", std::nullopt, 8}};
+  EXPECT_EQ(kept(rows),
+            (Names{"cudnn9.c.e1", "cudnn9.c.e1{A=1}", "cudnn9.c.e1{A=2}", "cudnn9.c.e3"}));
+  EXPECT_EQ(kept(rows, {.all_knobs = true}).size(), rows.size());
   EXPECT_EQ(kept({{"cudnn9.c.e2", std::nullopt}}), (Names{"cudnn9.c.e2"}));
 }
 
 TEST(WithoutDominated, KeepsTheKnobsThatCudnnProposesFirst) {
-  const std::vector<Row> rows = {{"cudnn9.c.e1"},
-                                 {"cudnn9.c.e1{A=1}", 0, 0},
-                                 {"cudnn9.c.e1{A=2}", 0, 3},
-                                 {"cudnn9.c.e1{A=3}", 0, 4},
-                                 {"cudnn9.c.e1{A=4}"}};
-  EXPECT_EQ(kept(rows), (Names{"cudnn9.c.e1", "cudnn9.c.e1{A=1}", "cudnn9.c.e1{A=2}"}));
+  const std::vector<Row> rows = {
+      {"cudnn9.c.e1"},           {"cudnn9.c.e1{A=1}", 0, 0}, {"cudnn9.c.e1{A=2}", 0, 9},
+      {"cudnn9.c.e1{A=3}"},      {"cudnn9.c.e2{A=1}", 0, 3}, {"cudnn9.c.e2{A=2}", 0, 4},
+      {"cudnn9.c.e2{A=3}", 0, 5}};
+  EXPECT_EQ(kept(rows), (Names{"cudnn9.c.e1", "cudnn9.c.e1{A=1}", "cudnn9.c.e2{A=1}",
+                               "cudnn9.c.e2{A=2}", "cudnn9.c.e2{A=3}"}));
   EXPECT_EQ(kept(rows, {.all_knobs = true}).size(), rows.size());
-  EXPECT_EQ(kept(rows, {.named = {"cudnn9.c.e1{A=4}"}}).size(), 4U);
+  EXPECT_EQ(kept(rows, {.named = {"cudnn9.c.e1{A=3}"}}).size(), 6U);
+}
+
+TEST(WithoutDominated, DropsNothingForAPrimitiveThatIsDroppedItself) {
+  EXPECT_EQ(kept({{"cudnn9.c.e0", 8}, {"cudnn9.c.e1{A=1}", 0, {}, true}}), (Names{"cudnn9.c.e0"}));
 }
 
 TEST(WithoutDominated, KeepsEnginesWithoutTensorCoresOnlyIfTheyAreNeededOrProposed) {
@@ -84,6 +92,19 @@ TEST(WithoutDominated, KeepsLegacyAlgorithmsOnlyWithoutEnginesOrByName) {
                   {"cudnn9.c.e1"}},
                  {.named = {"cudnn_legacy.fwd.1"}}),
             (Names{"cudnn_legacy.fwd.1", "cudnn9.c.e1"}));
+}
+
+TEST(WithoutDominated, KeepsALegacyTransformThatNoEngineHas) {
+  ProblemOffers offers;
+  for (const char* const name : {"cudnn_legacy.fwd.4", "cudnn_legacy.fwd.6", "cudnn9.c.e6"}) {
+    offers.primitives.push_back({name, Layout::kNchw, Layout::kNchw});
+  }
+  offers.traits = {
+      {.numerics = {"fft"}}, {.numerics = {"winograd"}}, {.numerics = {"winograd_4x4"}}};
+  const ProblemOffers result = without_dominated(std::move(offers), "problem");
+  ASSERT_EQ(result.primitives.size(), 2U);
+  EXPECT_EQ(result.primitives[0].name, "cudnn_legacy.fwd.4");
+  EXPECT_EQ(result.primitives[1].name, "cudnn9.c.e6");
 }
 
 TEST(WithoutRuntimeCompiled, SaysWhy) {
