@@ -233,7 +233,7 @@ class CapturedCalls(nn.Module):
         known = self._rivals.get(shapes)
         if known is None or known[0] is not results:
             try:
-                rival = self._optimized.with_refused_plan(shapes)
+                rival = self._optimized._with_refused_plan(shapes)
             except RuntimeError:  # for want of memory
                 rival = None
             known = self._rivals[shapes] = results, rival

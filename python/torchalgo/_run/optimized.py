@@ -233,7 +233,7 @@ class Optimized(PlannedCalls):
             )  # fmt: skip
         return self
 
-    def with_refused_plan(self, shapes: Shapes) -> Optimized | None:
+    def _with_refused_plan(self, shapes: Shapes) -> Optimized | None:
         """Returns a module that runs the plan for `shapes`, although the baseline runs here.
 
         Returns None if the plan runs anyway, if its outputs are not exact enough, or if the
