@@ -289,7 +289,7 @@ def write_archive(out: Path) -> None:
     part = out / f"{ARCHIVE}.part"
     with tarfile.open(part, "w:gz") as archive:
         for path in sorted(out.iterdir()):
-            if path.suffix in (".json", ".jsonl", ".log"):
+            if path.suffix in (".json", ".jsonl", ".log") or path.name.endswith(".json.gz"):
                 archive.add(path, arcname=path.name)
     part.replace(out / ARCHIVE)
 

@@ -22,6 +22,7 @@ from gpu_time import (
     in_graph,
     layers,
     nets,
+    table,
     transforms,
     without_guard,
 )
@@ -140,6 +141,9 @@ STAGES = (
     Stage("notes", "deterministic ones give the same bits", 3, 60, notes),
     Stage("legacy", "the legacy numbers: which run, how fast", 3, 60, legacy),
     Stage("hidden", "hidden copies as proved", 3, 60, hidden),
+    Stage(
+        "table", "the time of every candidate of a network", 2, 240, table, is_default=False,
+    ),
     Stage(
         "compile", "networks beside torch.compile(max-autotune) too", 2, 480, compiled_nets,
         is_default=False,

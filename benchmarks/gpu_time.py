@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 import torchalgo
+from cost_tables import Row, Table, candidates_of, write_table
 from gpu_problems import (
     DTYPES,
     LAYERS,
@@ -28,7 +29,12 @@ from gpu_problems import (
 from gpu_stage import Context, Outcome
 from torchalgo import _C
 from torchalgo._base.own_thread import BenchmarkedCall
+from torchalgo._capture.freeze import freeze_model
+from torchalgo._ir.bounds import family_of
+from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
 from torchalgo._measure.guard import time_interleaved
+from torchalgo._measure.sampling import cold_bytes
+from torchalgo._plan.find import find_candidates
 
 
 def transforms(context: Context) -> Outcome:
@@ -159,9 +165,9 @@ HOST_OPS, HOST_CALLS = 32, 50
 
 
 def host(context: Context) -> Outcome:
-    """What the host needs to start a convolution, by engine, beside PyTorch.
+    """Times how long the CPU needs to start a convolution: for each engine, and for PyTorch.
 
-    The convolution is so small that the GPU waits for the host.
+    The convolution is so small that the GPU waits for the CPU.
     """
     torch.manual_seed(context.seed)
     x, w = (
@@ -300,6 +306,54 @@ def nets(context: Context) -> Outcome:
 
 def compiled_nets(context: Context) -> Outcome:
     return time_nets(context, compiled=True)
+
+
+def table(context: Context) -> Outcome:
+    """Records the time of every candidate of a ResNet-50, for bench_replay.py.
+
+    The operations with the fewest candidates come first. Those for which there is no time are
+    missing in the table.
+    """
+    from gpu_nets import make_net
+
+    device, began = live(), time.monotonic()
+    model = make_net("resnet50", context.seed).to("cuda", torch.float16)
+    size = (8, 3, 64, 64) if context.quick else (8, 3, 224, 224)
+    x = torch.rand(size).to("cuda", torch.float16).contiguous(memory_format=torch.channels_last)
+    graph = _C.import_graph(freeze_model(model, (x,))._c, (x,)).graph
+    found = find_candidates(graph, 1 << 30, device, False, False)
+    transforms = _C.transform_candidates(graph, found, device)
+    head = {"network": "resnet50", "input": "x".join(map(str, size)), "dtype": "f16"}
+    empty = Table(head, (0.0, []), graph, found, transforms, {}, {})
+    families: dict[str, dict[Key, _C.Primitive]] = {}
+    for c in candidates_of(empty):
+        key = key_of(c.problem, c.primitive)
+        if not _C.is_view(key.primitive):
+            families.setdefault(family_of(key), {})[key] = c.primitive
+    rows: dict[Key, Row] = {}
+    failures: dict[Key, str] = {}
+    for own in sorted(families.values(), key=len):
+        if context.left_s() < 0 or (context.quick and len(rows) >= 50):
+            break
+        start = time.monotonic()
+        taken = _C.measure(
+            [(key.problem, primitive) for key, primitive in own.items()], warmup=1, rounds=3,
+            budget_s=30.0, cold_bytes=cold_bytes(graph), device=device,
+        )  # fmt: skip
+        each_s = (time.monotonic() - start) / len(own)
+        for key, one in zip(own, taken, strict=True):
+            if one.failure or not one.ns:
+                failures[key] = one.failure or "gave no samples"
+                continue
+            ticks = sorted(round(TICKS_PER_NS * ns) for ns in one.ns)
+            middle = ticks[len(ticks) // 2]
+            rows[key] = Row(middle, ticks[-1] - ticks[0], len(ticks), ticks[0], each_s, each_s)
+    path = context.out / "resnet50_8_f16_table.json.gz"
+    write_table(dataclasses.replace(empty, rows=rows, failures=failures), path)
+    count = sum(map(len, families.values()))
+    outcome = Outcome(f"{len(rows)} of {count} costs in {time.monotonic() - began:.0f} s: {path}")
+    outcome.expect(bool(rows), "nothing was measured")
+    return outcome
 
 
 def without_guard(
