@@ -97,9 +97,10 @@ def smoke(context: Context) -> Outcome:
 
 
 def deviceless(context: Context) -> Outcome:
-    """What cuDNN offers for a description of the GPU runs on the GPU itself too.
+    """Compares what cuDNN offers for a description of the GPU and for the GPU itself.
 
-    A handle of the GPU may have more engines. Engines that are compiled at run time are left out.
+    All that it offers for the description must be offered for the GPU too. The GPU may have more.
+    Engines that are compiled at run time are left out.
     """
     device, outcome = live(), Outcome()
     fixture = fixture_of(device)
@@ -206,7 +207,7 @@ CONVERSION = re.compile(
 )
 
 
-# What the profiler lists beside the kernels of cuDNN: calls of CUDA, copies, kernels of torch.
+# Matches the other names that the profiler lists: calls of CUDA, copies, and kernels of torch.
 NOT_OF_CUDNN = re.compile(r"cuda[A-Z]|cu[A-Z]|Activity|Memcpy|Memset|.*at::native")
 
 

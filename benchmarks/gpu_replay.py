@@ -9,25 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from cost_tables import Row, Table, candidates_of, read_table, usable
 from harness import RESULTS, Record, git_state, record
-from replay import ForMeasuring, Taken, plan_of, price, ticks_of
+from replay import plan_of, price, ticks_of, tune
 from torchalgo import _C
-from torchalgo._base.call_context import CallContext
 from torchalgo._ir.bounds import GpuPeaks
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
 from torchalgo._ir.devices import named_device
-from torchalgo._measure.sampling import Bench
-from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._plan.find import find_candidates
 
 TABLE = RESULTS / "gpu" / "h100" / "resnet50_8_f16_table.json.gz"
-VISIT_S = 0.00564  # of each candidate, when the table was recorded
-CHECK_S = 0.05  # of each candidate
+VISIT_S = 0.00564  # of a candidate, when the table was recorded: the mean
+CHECK_S = 0.05  # of a candidate
 BUDGETS_S = (5.0, 10.0, 20.0)  # of measuring
 
 Allow = Callable[[_C.Candidate], bool]
@@ -95,28 +91,6 @@ def choices(table: Table, device: _C.Device) -> dict[str, Allow]:
     }
 
 
-def tuned_us(table: Table, peaks: GpuPeaks, budget_s: float) -> float:
-    """Returns the time by the table of the plan after so many seconds of measuring."""
-    clock = [0.0]
-
-    def measure(tasks: Sequence[Any], *, rounds: int, **_: Any) -> list[Taken]:
-        clock[0] += VISIT_S * len(tasks)
-        rows = [table.rows[key_of(problem, primitive)] for problem, primitive in tasks]
-        return [Taken([row.ticks / TICKS_PER_NS] * rounds) for row in rows]
-
-    def check(_: str, primitives: Sequence[Any], bound: float) -> list[tuple[float, str]]:
-        clock[0] += CHECK_S * len(primitives)
-        return [(0.0, "")] * len(primitives)
-
-    bench = Bench(measure, check, lambda: clock[0], lambda: peaks)  # type: ignore[arg-type]
-    tuning = Tuning(
-        table.graph, table.found, {}, TuneSettings(), bench=bench, transforms=table.transforms,
-        call=CallContext.start(ForMeasuring(budget_s, lambda: clock[0])),
-    )  # fmt: skip
-    plan = tuning.settle(_C.make_plan)
-    return price(plan, ticks_of(table)) / TICKS_PER_NS / 1000
-
-
 def run_gpu(out: Path, path: Path = TABLE) -> int:
     """Replays the tuning for each choice and budget, and appends a record of each choice."""
     device = named_device("h100")
@@ -129,7 +103,8 @@ def run_gpu(out: Path, path: Path = TABLE) -> int:
         part = dataclasses.replace(table, found=_C.Candidates(few))
         count = len({key_of(c.problem, c.primitive) for own in few for c in own})
         best = price(plan_of(part, part.costs()), ticks_of(part)) / TICKS_PER_NS / 1000
-        after = [tuned_us(part, peaks, budget_s) for budget_s in BUDGETS_S]
+        plans = [tune(part, b, peaks=peaks, check_s=CHECK_S)[0] for b in BUDGETS_S]
+        after = [price(plan, ticks_of(part)) / TICKS_PER_NS / 1000 for plan in plans]
         print(
             f"{name:16} {count:7} {best:8.1f}" + "".join(f"{us:10.1f}" for us in after), flush=True
         )

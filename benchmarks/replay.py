@@ -50,6 +50,7 @@ class Replay:
     table: Table
     measured: set[Key] = field(default_factory=set)
     seconds: float = 0.0
+    check_s: float = 0.0  # of each candidate's check
 
     def measure(
         self,
@@ -71,6 +72,7 @@ class Replay:
     def check(
         self, problem: str, primitives: Sequence[_C.Primitive], bound: float
     ) -> list[tuple[float, str]]:
+        self.seconds += self.check_s * len(primitives)
         return [(0.0, "")] * len(primitives)
 
     def bench(self) -> Any:
@@ -89,17 +91,25 @@ class ForMeasuring(Deadline):
 
 
 def tune(
-    table: Table, budget_s: float | None = None, model: CostModel | None = None
+    table: Table,
+    budget_s: float | None = None,
+    model: CostModel | None = None,
+    peaks: Peaks | None = None,
+    check_s: float = 0.0,
 ) -> tuple[_C.Plan, Replay]:
     """Runs the measuring loop of optimize on a table.
 
     Args:
         budget_s: of measuring, in the seconds that the table holds; None: without end.
         model: predicts the costs that are not measured.
+        peaks: the rates that bound costs; None: those of the table.
+        check_s: the seconds of each candidate's check.
     Returns: the plan, and what was measured.
     """
-    replay = Replay(table)
+    replay = Replay(table, check_s=check_s)
     bench = dataclasses.replace(replay.bench(), now_s=lambda: replay.seconds)
+    if peaks is not None:
+        bench = dataclasses.replace(bench, peaks=lambda: peaks)
     deadline = ForMeasuring(budget_s, lambda: replay.seconds)
     tuning = Tuning(
         table.graph, table.found, {}, TuneSettings(), bench=bench, transforms=table.transforms,

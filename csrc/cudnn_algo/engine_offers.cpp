@@ -108,8 +108,7 @@ class EngineOffers {
         library_, pattern_.direction, refusal, problem, device,
         [&](const Api& api, const ConvProblem& conv) {
           if (auto reason = size_refusal(conv)) return refuse(*std::move(reason));
-          const auto on_device =
-              device.index < 0 ? nullptr : library_.runtime.on_device(device.index);
+          const auto on_device = library_.runtime.on_device(device.index);  // nothing for -1
           if (Handle handle = handle_for(device); handle != nullptr) {
             return then({api, {handle, nullptr, device.isa}, conv, device});
           }

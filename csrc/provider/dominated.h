@@ -9,13 +9,11 @@ namespace torchalgo {
 /// not slower or the difference is small. These are:
 /// - primitives that copy more inside than the same algorithm and knobs with the weights in another
 ///   layout;
-/// - cuDNN's engines that change a layout inside, if one does not: a plan changes the layout
-/// outside,
-///   once for all that read it. If it is unknown whether an engine does so, it is left out too,
-///   unless cuDNN's heuristics propose it among their first four, or options.all_knobs is set;
+/// - cuDNN's engines that change a layout inside, if one does not: a plan changes it outside, once
+///   for all readers. If it is unknown whether an engine does so, it is left out too, unless
+///   cuDNN's heuristics propose it among their first four, or options.all_knobs is set;
 /// - cuDNN's legacy algorithms, if its engines are offered: they start the same kernels. Winograd
-/// and
-///   FFT are kept if no engine computes so;
+///   and FFT are kept if no engine computes so;
 /// - cuDNN's engines without tensor cores, if one with tensor cores changes no layout inside;
 /// - knobs that cuDNN's heuristics do not propose among their first four, unless
 ///   `options.all_knobs`.

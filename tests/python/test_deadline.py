@@ -198,7 +198,7 @@ def test_one_slow_run_of_the_model_does_not_take_the_time_for_measuring() -> Non
 def test_the_start_of_the_process_that_measures_does_not_count_as_a_visit(
     imported: _C.Imported,
 ) -> None:
-    """Else all later visits seem to be as slow, and are given up."""
+    """If it counted, all later visits would seem to take as long, and would not be made."""
     found = _C.find_candidates(imported.graph)
 
     def known_after(start_s: float) -> int:

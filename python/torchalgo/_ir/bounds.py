@@ -123,7 +123,7 @@ F16_FLOPS_PER_CLOCK = {
     "sm_70": 1024, "sm_75": 1024, "sm_80": 2048, "sm_86": 1024, "sm_87": 2048, "sm_89": 1024,
     "sm_90": 4096, "sm_100": 8192,
 }  # fmt: skip
-F32_FLOPS_PER_CLOCK = 256  # without tensor cores; 128 before sm_86, except on GPUs of that time
+F32_FLOPS_PER_CLOCK = 256  # without tensor cores, since sm_86; older GPUs compute less
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torchalgo._run.optimized import Optimized
 
 WARM_UPS = 3  # calls before a capture: cuDNN's plans are built in the first one
-# Of timing two graphs. If they are equally fast, either may be kept.
+# Two graphs are timed against each other in so many rounds, for at most so many seconds.
 ROUNDS, BUDGET_S = 25, 2.0
 
 
@@ -124,7 +124,10 @@ class CapturedCalls(nn.Module):
 
     @property
     def runs(self) -> dict[str, str]:
-        """What was captured last for each shape: "plan" or "baseline"."""
+        """Returns for each shape what its newest graph runs: "plan" or "baseline".
+
+        Returns an empty dict before the first capture.
+        """
         with self._lock:
             graphs = list(self._graphs.values())
         return {shapes_text(shapes_of(each.inputs)): each.runs for each in graphs}
