@@ -21,10 +21,10 @@ namespace {
 
 using Statistics = std::vector<std::tuple<int, at::Tensor, at::Tensor, double>>;
 
-std::vector<at::Tensor> run(const std::shared_ptr<TrainingRegion>& region,
-                            std::vector<at::Tensor> inputs,
-                            const std::vector<at::Tensor>& parameters,
-                            const Statistics& statistics) {
+std::vector<at::Tensor> run_region(const std::shared_ptr<TrainingRegion>& region,
+                                   std::vector<at::Tensor> inputs,
+                                   const std::vector<at::Tensor>& parameters,
+                                   const Statistics& statistics) {
   const py::gil_scoped_release no_gil;
   std::vector<RunningStatistics> own;
   for (const auto& [node, mean, var, factor] : statistics) own.push_back({node, mean, var, factor});
@@ -60,7 +60,7 @@ void bind_training(py::module_& m) {
            }),
            py::arg("forward"), py::arg("wanted"), py::arg("recomputed"), py::arg("candidates"),
            py::arg("plan"), py::arg("parameters"), py::arg("device"))
-      .def("run", &run, py::arg("inputs"), py::arg("parameters"), py::arg("statistics"))
+      .def("run", &run_region, py::arg("inputs"), py::arg("parameters"), py::arg("statistics"))
       .def_property_readonly("saved", [](const TrainingRegion& region) {
         std::vector<std::tuple<std::string, std::string, std::int64_t>> found;
         for (const SavedTensor& each : region.saved())

@@ -13,7 +13,7 @@
 namespace torchalgo {
 namespace {
 
-double product(const std::vector<std::int64_t>& sizes) {
+double elements_in(const std::vector<std::int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), 1.0, std::multiplies<>());
 }
 
@@ -21,13 +21,13 @@ double product(const std::vector<std::int64_t>& sizes) {
 
 double least_bytes(const Problem& problem) {
   const std::vector<std::vector<std::int64_t>> inputs = input_sizes(problem);
-  double elements = elements_read(problem) + product(result_sizes(problem));
-  for (std::size_t i = 1; i < inputs.size(); ++i) elements += product(inputs[i]);
+  double elements = elements_read(problem) + elements_in(result_sizes(problem));
+  for (std::size_t i = 1; i < inputs.size(); ++i) elements += elements_in(inputs[i]);
   const auto* conv = std::get_if<ConvProblem>(&problem);
   const bool makes_weights = conv != nullptr && conv->direction == Direction::kBackwardFilter;
   for (const Problem& layer : layers_of(problem)) {
     const std::vector<std::int64_t> weights = weight_sizes(layer);
-    if (!weights.empty() && !makes_weights) elements += product(weights);
+    if (!weights.empty() && !makes_weights) elements += elements_in(weights);
   }
   return elements * static_cast<double>(c10::elementSize(scalar_type(dtype_of(problem))));
 }

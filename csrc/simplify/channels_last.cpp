@@ -60,9 +60,9 @@ class Parts {
   std::vector<int> parents_;
 };
 
-class Finder {
+class ChannelsLastFinder {
  public:
-  Finder(const std::shared_ptr<Graph>& graph, const SeenTensors& seen)
+  ChannelsLastFinder(const std::shared_ptr<Graph>& graph, const SeenTensors& seen)
       : graph_(*graph), aliases_(graph), seen_(seen) {}
 
   std::unordered_set<const Value*> find() {
@@ -269,7 +269,7 @@ std::vector<Value*> sources_of(const Node* node) {
 
 std::unordered_set<const Value*> find_channels_last(const std::shared_ptr<Graph>& graph,
                                                     const SeenTensors& seen) {
-  return Finder(graph, seen).find();
+  return ChannelsLastFinder(graph, seen).find();
 }
 
 }  // namespace torchalgo

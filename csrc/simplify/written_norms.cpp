@@ -65,9 +65,9 @@ bool is_unscaled(const Node* node) {
   return node->hasNamedInput("alpha") && constant_number(node->namedInput("alpha")) == 1.0;
 }
 
-class Finder {
+class WrittenNormFinder {
  public:
-  Finder(const std::shared_ptr<Graph>& graph, const SeenTensors& seen)
+  WrittenNormFinder(const std::shared_ptr<Graph>& graph, const SeenTensors& seen)
       : aliases_(graph), seen_(seen) {}
 
   // Returns the norm whose result the node makes before it is scaled, with what follows.
@@ -278,7 +278,7 @@ Value* insert_channel_norm(Graph& graph, LayerNormKind kind, Value* src, const a
 }
 
 bool name_written_norms(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
-  std::optional<Finder> finder;
+  std::optional<WrittenNormFinder> finder;
   bool is_changed = false;
   const std::vector<Node*> nodes(graph->nodes().begin(), graph->nodes().end());
   for (Node* node : nodes) {
