@@ -9,13 +9,14 @@ if(TORCHALGO_SANITIZE)
   set(TORCHALGO_PCH OFF)  # instrumented folders have other options than the rest of their group
 endif()
 
-if(TORCHALGO_PCH AND TORCHALGO_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Without these ccache compiles everything that uses a precompiled header.
-  set(CMAKE_CXX_COMPILER_LAUNCHER
-    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${TORCHALGO_CCACHE})
-  add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
-elseif(TORCHALGO_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${TORCHALGO_CCACHE})
+if(TORCHALGO_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Paths below the source folder become relative, so that checkouts in other folders share objects. Without the
+  # sloppiness ccache compiles everything that uses a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+    CCACHE_SLOPPINESS=pch_defines,time_macros ${TORCHALGO_CCACHE})
+  if(TORCHALGO_PCH)
+    add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+  endif()
 endif()
 
 set(_std <fmt/format.h> <fmt/ranges.h> <algorithm> <array> <atomic> <charconv> <cstddef> <cstdint> <cstring>
