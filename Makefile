@@ -3,16 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 DOCS_VENV := build/docs-venv
 BUILD := build/release
+FULL_RUN := build/full_run.json
 PY := $(VENV)/bin/python
 BIN := $(CURDIR)/$(VENV)/bin
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help deps venv build demo test test-cpp test-python test-quick example lint format docs bench-deps clean
+.PHONY: help deps venv build demo test test-all test-cpp test-python example lint format docs full-deps bench-deps clean
 
 help:
 	@echo "make demo   set up, build, and optimize a ResNet-50 here (minutes; no data is downloaded)"
-	@echo "make test   set up, build, run every test and check"
-	@echo "make test-quick  the Python tests without the slow ones"
+	@echo "make test   set up, build, lint, test; leaves out what takes long"
+	@echo "make test-all    the tests that take long too; on a tree without changes it records the run"
 	@echo "make build  set up and build: afterwards $(PY) can import torchalgo"
 	@echo "make docs   build the site in build/site; it needs no torch and no build"
 	@echo "make lint, make format, make bench-deps, make clean"
@@ -36,17 +37,22 @@ build: venv
 demo: build
 	@$(BIN)/torchalgo demo
 
-test: lint test-cpp example test-python
+test:
+	@began=$$(date +%s); $(MAKE) --no-print-directory lint test-cpp example test-python && \
+	  echo "torchalgo: make test took $$(( $$(date +%s) - began )) s"
+
+test-all: full-deps
+	@began=$$(date +%s); $(MAKE) --no-print-directory docs lint test-cpp example test-python FULL=$(FULL_RUN) && \
+	  $(PY) benchmarks/record_tests.py add $(FULL_RUN) --seconds $$(( $$(date +%s) - began )) && \
+	  echo "torchalgo: make test-all took $$(( $$(date +%s) - began )) s"
 
 test-cpp: CMAKE_ARGS := -DTORCHALGO_TESTS=ON
 test-cpp: build
 	@ctest --test-dir $(BUILD) --output-on-failure -j 2 --no-tests=error
 
+# test-all sets FULL, the file for the record. Without it, tests that are marked slow are left out.
 test-python: build
-	@$(PY) -m pytest -q --durations=25 -n 2 --dist worksteal
-
-test-quick: build
-	@$(PY) -m pytest -q --durations=25 -m "not slow"
+	@$(PY) -m pytest -q --durations=10 -n 2 --dist worksteal --known-skips $(if $(FULL),--record $(FULL),-m "not slow")
 
 example: build
 	@bash examples/cpp_deploy/run.sh $(PY)
@@ -75,6 +81,10 @@ docs: $(DOCS_VENV)/.installed
 	@$(DOCS_VENV)/bin/python scripts/site/check_site.py build/site
 	@$(DOCS_VENV)/bin/codespell README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md mkdocs.yml docs python/torchalgo python/torchalgo_cli
 	@echo "open build/site/index.html"
+
+full-deps: venv
+	@$(PY) scripts/with_progress.py "installing what all tests need" \
+	  $(PY) -m pip install --disable-pip-version-check -r requirements-full.txt
 
 bench-deps: venv
 	@$(PY) scripts/with_progress.py "installing what benchmarks compare with" \

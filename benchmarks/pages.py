@@ -143,7 +143,7 @@ def new_figure(panels: int, size: tuple[float, float]) -> tuple[Any, Any]:
     try:
         import matplotlib
     except ImportError:
-        raise SystemExit("a plot needs matplotlib: pip install -r requirements-bench.txt") from None
+        raise SystemExit("a plot needs matplotlib: pip install -r requirements-full.txt") from None
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "torchalgo"  # the same records, the same file
     from matplotlib import pyplot

@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils import cpp_extension
 
 import torchalgo
+from support import run_record
 from support.nets import Net, make_net, run_plan, without_single_layout
 from support.several_shapes import SHAPES, optimize_for
 from support.workers import make_bench  # noqa: F401
@@ -52,6 +53,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write tests/golden/cudnn for this cuDNN"
     )
+    run_record.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    run_record.register(config)
 
 
 @pytest.fixture
