@@ -290,10 +290,11 @@ def read_problem(lines: list[list[str]], work: Work) -> State:
 
 
 @as_proof_errors()
-def check(problem_text: str, certificate: str) -> dict[str, list[str]]:
+def check(problem_text: str, certificate: str, work: Work | None = None) -> dict[str, list[str]]:
     """Returns the claims of a certificate.
 
-    Raises ProofError unless all of them hold for the problem.
+    Raises ProofError unless all of them hold for the problem. `work` limits the check; None: by the
+    length of both texts.
     """
     problem_lines, lines = words_of(problem_text), words_of(certificate)
     claims = {head: lines.pop(0)[1:] for head in HEADS if lines and lines[0][0] == head}
@@ -301,7 +302,7 @@ def check(problem_text: str, certificate: str) -> dict[str, list[str]]:
     require(claims["pbqp-certificate"] == ["2"], "this is no pbqp-certificate 2")
     text = "".join(" ".join(words) + "\n" for words in problem_lines)
     require(claims["problem"] == [hashlib.sha256(text.encode()).hexdigest()], "another problem")
-    work = Work(len(problem_text) + len(certificate))
+    work = work or Work(len(problem_text) + len(certificate))
     problem, [bound] = read_problem(problem_lines[1:], work), claims["bound"]
     require(bound == "-" or bound == str(int(bound)), f"the bound {bound} is no plain number")
     if "choice" in claims or "cost" in claims:
