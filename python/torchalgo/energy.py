@@ -190,7 +190,7 @@ def _import_nvml() -> Any:
     try:
         import pynvml
     except ImportError as problem:
-        raise Error(f'TA3303 NVML: {problem}: pip install "torchalgo[gpu]"') from None
+        raise Error(f"TA3303 NVML: {problem}: pip install nvidia-ml-py") from None
     return pynvml
 
 

@@ -23,7 +23,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
         import shtab
     except ImportError:
         raise InstallError(
-            'TA7302 completion: the package shtab is missing: pip install "torchalgo[completion]"'
+            "TA7302 completion: the package shtab is missing: pip install shtab"
         ) from None
     _mark_files(parser, shtab.FILE)
     text: str = shtab.complete(parser, shell)

@@ -15,6 +15,7 @@ import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+DISTRIBUTION = "torchalgo-conv"  # the import and the command are `torchalgo`: docs/versions.md
 OLDEST_TORCH = (2, 11)
 # The platform of the wheels. scripts/build_wheels.py fails if auditwheel finds another one.
 PLATFORM = "manylinux_2_34_x86_64"
@@ -75,7 +76,7 @@ def python_tag() -> str:
 def wheel_name(torch_version: str) -> str:
     """Returns the file name of the wheel for this Python and that version of torch."""
     return (
-        f"torchalgo-{torchalgo_version()}+torch{_dotted(torch_version)}"
+        f"{DISTRIBUTION.replace('-', '_')}-{torchalgo_version()}+torch{_dotted(torch_version)}"
         f"-{python_tag()}-{python_tag()}-{PLATFORM}.whl"
     )
 
@@ -123,7 +124,7 @@ def installed_wheel() -> str:
     from importlib import metadata
 
     try:
-        found = metadata.distribution("torchalgo")
+        found = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return "none: Python finds torchalgo's sources only"
     tag = re.search(r"^Tag: (.+)$", found.read_text("WHEEL") or "", re.MULTILINE)

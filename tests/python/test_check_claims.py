@@ -25,9 +25,11 @@ from support.plan_samples import (
     us,
 )
 from torchalgo.pbqp import Problem, solve
+from torchalgo.verify import check_certificate
 from torchalgo.verify.check_claims import (
     TICKS_PER_US,
     Graph,
+    check_claims,
     options_of,
     problem_text,
 )
@@ -339,3 +341,45 @@ def test_every_plan_with_a_false_claim_is_refused() -> None:
                 assert is_refused(plan), f"{seed} {what}\n{sample.text}\n{json.dumps(plan)}"
                 counts[what] += 1
     assert min(counts.values()) > 30 and len(counts) >= 15, counts
+
+
+# ---- plans that ask for much work ----------------------------------------------------------------
+
+RELU = "relu_f32_n1c8h8w8"
+ALGORITHMS = {f"a{i} nchw->nchw": 1 for i in range(100)}
+ALL_LAYOUTS = {f"a {src}->{dst}": 1 for src in ("nchw", "nhwc") for dst in ("nchw", "nhwc")}
+
+
+def chain_text(nodes: int, problem: str, inputs: int = 1) -> str:
+    lines = ["torchalgo graph 1", *(f"value\tv{i}\t1,8,8,8\tf32" for i in range(nodes + 1))]
+    lines += ["input\t0\tnchw"]
+    for i in range(nodes):
+        lines.append(f"node\tn{i}\tx\t{','.join([str(i)] * inputs)}\t{i + 1}\t{problem}")
+    return "\n".join([*lines, f"output\t{nodes}", ""])
+
+
+PLAN_BOMBS: dict[str, tuple[str, Any]] = {
+    "calls of many nodes": (
+        chain_text(12, RELU), {RELU + "+relu" * n: ALL_LAYOUTS for n in range(12)}
+    ),
+    "costs of one problem": (chain_text(100, RELU), {RELU: ALGORITHMS}),
+    "inputs": (chain_text(1, "concat", 5_000), {"concat": ALL_LAYOUTS}),
+}  # fmt: skip
+
+
+def plan_of(graph: str, costs: Any) -> dict[str, Any]:
+    proof = {"graph": graph, "costs": costs, "certificate": "", "problem_hash": ""}
+    return {"nodes": [], "transforms": [], "proof": proof}
+
+
+@pytest.mark.parametrize("name", PLAN_BOMBS)
+def test_short_plans_cannot_ask_for_much_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_certificate, "MAX_WORK", (200_000, 10))
+    with pytest.raises(check_certificate.ProofError, match="too much work"):
+        check_claims(plan_of(*PLAN_BOMBS[name]))
+
+
+def test_costs_of_thousands_of_digits_are_refused() -> None:
+    for costs in ({RELU: {"a nchw->nchw": 10**4_000}}, {RELU: {"a nchw->nchw": 1 << 63}}):
+        with pytest.raises(check_certificate.ProofError, match="above the largest one"):
+            check_claims(plan_of(chain_text(1, RELU), costs))

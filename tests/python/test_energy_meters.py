@@ -181,7 +181,7 @@ def test_a_driver_without_the_counter_is_told(pynvml: Any, monkeypatch: pytest.M
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(torchalgo.Error, match=r'NVML: .*pip install "torchalgo\[gpu\]"'):
+    with pytest.raises(torchalgo.Error, match=r"NVML: .*pip install nvidia-ml-py"):
         NvmlMeter("GPU-1234")
 
 

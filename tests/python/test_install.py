@@ -45,7 +45,7 @@ def egg_info(folder: Path, **environment: str) -> Path:
         [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", folder],
         cwd=ROOT, env={**os.environ, **environment}, check=True, capture_output=True,
     )  # fmt: skip
-    return folder / "torchalgo.egg-info"
+    return folder / "torchalgo_conv.egg-info"
 
 
 def test_the_sdist_holds_every_file_of_the_repository_and_no_other(metadata: Path) -> None:
@@ -78,6 +78,7 @@ def test_metadata_of_sources_need_any_torch_from_2_11_on(metadata: Path) -> None
     assert {re.match(r"\w+", need)[0] for need in needed} == {  # type: ignore[index]
         "torch", "filelock", "jinja2", "platformdirs", "rich",
     }  # fmt: skip
+    assert found["Name"] == install.DISTRIBUTION != "torchalgo"
     assert found["Version"] == torchalgo.__version__ == install.torchalgo_version()
     assert found["License-Expression"] == "BSD-3-Clause"
     assert found["Requires-Python"] == ">=3.10"
@@ -87,12 +88,47 @@ def test_metadata_of_sources_need_any_torch_from_2_11_on(metadata: Path) -> None
     assert found["Author"] in (ROOT / "LICENSE").read_text()
 
 
+def others_package(text: str) -> list[str]:
+    """The words of a text with which pip would look for torchalgo, or for its extras, on PyPI."""
+    found = re.findall(r"\btorchalgo(?:-conv)?\[.*?\]", text)
+    for words in re.findall(r"\bpip3? (?:install|download|wheel)\b([^`|\n]*)", text):
+        if "--no-index" not in words:
+            found += re.findall(r"--find-links|(?<![\w./:-])torchalgo(?:-conv)?(?![\w./-])", words)
+    return found
+
+
+def test_no_text_tells_pip_to_install_the_package_of_others() -> None:
+    """The name `torchalgo` on PyPI belongs to another project: docs/versions.md."""
+    for bad in (
+        'pip install "torchalgo[gpu]"',
+        "run `pip install torchalgo`",
+        "pip install -U torchalgo==0.1.0",
+        "pip install --find-links FOLDER torchalgo-conv",
+    ):
+        assert others_package(bad), bad
+    for good in (
+        "pip install torchalgo_conv-0.1.0+torch2.11-cp311-cp311-manylinux_2_34_x86_64.whl",
+        "pip install --no-index --find-links FOLDER torchalgo-conv",
+        'pip install ".[onnx]"',
+    ):
+        assert not others_package(good), good
+    warned = {"docs/versions.md", "docs/faq.md"}  # both say what `pip install torchalgo` does
+    texts = [n for n in git_files() if n.startswith(("python/", "csrc/", "docs/", "examples/"))]
+    texts += [n for n in git_files() if "/" not in n]
+    for name in texts:
+        text = (ROOT / name).read_text("utf-8", errors="replace")
+        found = others_package(text)
+        assert not found or (name in warned and {*found} == {"torchalgo"}), f"{name}: {found}"
+
+
 def test_metadata_of_a_wheel_name_its_torch(tmp_path: Path) -> None:
     found = fields(egg_info(tmp_path, TORCHALGO_WHEEL="1"))
     minor = ".".join(torch.__version__.split(".")[:2])
     assert f"torch=={minor}.*" in found.get_all("Requires-Dist", [])
     assert found["Version"] == f"{torchalgo.__version__}+torch{minor}"
-    assert install.wheel_name(torch.__version__).startswith(f"torchalgo-{found['Version']}-cp3")
+    assert install.wheel_name(torch.__version__).startswith(
+        f"torchalgo_conv-{found['Version']}-cp3"
+    )
 
 
 # ---- another torch -------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import torchalgo
 from support.pbqp_samples import Costs, marginals_by_trying, random_problem
 from torchalgo.pbqp import Problem, Solution, check, solve
 
-CHECKER = Path(__file__).resolve().parents[2] / "scripts" / "check_certificate.py"
+CHECKER = Path(torchalgo.__file__).parent / "verify" / "check_certificate.py"
 
 
 def test_the_readme_example_is_solved_and_checked() -> None:

@@ -308,6 +308,16 @@ def star(arms: int) -> str:
     return "\n".join(["pbqp 1", *nodes, *(f"edge 0 {v + 1} {matrix}" for v in range(arms)), ""])
 
 
+def hub(leaves: int) -> str:
+    """A node of two alternatives with edges to nodes of one alternative."""
+    nodes = ["node 0 0", *["node 0"] * leaves]
+    return "\n".join(["pbqp 1", *nodes, *(f"edge 0 {v + 1} 0 0" for v in range(leaves)), ""])
+
+
+def eliminate(nodes: range) -> str:
+    return " ".join(["eliminate", *map(str, nodes)])
+
+
 WIDE = "pbqp 1\nnode" + " 0" * 2_000 + "\n"
 BOMBS = {
     "one table of 10^9 cells": (star(9), ["eliminate 0", "close"]),
@@ -322,7 +332,15 @@ SLOW_BOMBS = {  # these may do 100,000,000 cells of work, so that the tests lowe
     "many states": ("pbqp 1\n" + "node 0\n" * 500, ["branch 0 0", "close"] * 2_000),
     "many drops": (WIDE, [f"drop 0 {a} 0" for a in range(1, 2_000)] + ["close"]),
     "many minima": ("pbqp 1\n" + "node 0\n" * 500, ["part 0", "close", "exclude"] * 2_000),
-}
+    "a wide table": (hub(250), [eliminate(range(251)), "close"]),
+    "many cases of one node": (WIDE, [f"branch 0 {a}\nclose" for a in range(1_000)] + ["close"]),
+    "exclusions from nothing": (
+        WIDE, ["exclude 0:" + ",".join(map(str, range(2_000))) + " 0:1" * 1_000, "close"]
+    ),
+    "edges of a node without alternatives": (
+        "pbqp 1\nnode\n" + WIDE.removeprefix("pbqp 1\n") + "edge 0 1\n" * 1_000, ["close"]
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [*BOMBS, *SLOW_BOMBS])
@@ -334,6 +352,36 @@ def test_short_texts_cannot_ask_for_much_work(name: str, monkeypatch: pytest.Mon
     limits = "too much work|RecursionError|too long a word"
     with pytest.raises(check_certificate.ProofError, match=limits):
         check_certificate.check(text, certificate)
+
+
+def work_of(monkeypatch: pytest.MonkeyPatch, text: str, *proof: str) -> int:
+    """The work that the check of a true certificate takes."""
+    counts = []
+
+    class Counted(check_certificate.Work):
+        def __init__(self, characters: int):
+            super().__init__(characters)
+            self.first = self.left
+            counts.append(self)
+
+    monkeypatch.setattr(check_certificate, "Work", Counted)
+    check_certificate.check(text, certificate_of(text, "bound 0", *proof))
+    [work] = counts
+    return work.first - work.left
+
+
+def test_the_work_on_a_table_counts_its_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of many nodes with one alternative each has few cells."""
+    for leaves in (50, 200):
+        work = work_of(monkeypatch, hub(leaves), eliminate(range(leaves + 1)), "close")
+        assert work > leaves**2 * check_certificate.ENTRY
+
+
+def test_the_tables_of_a_node_are_joined_without_a_look_at_all_of_them_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few, many = (work_of(monkeypatch, hub(n), "eliminate 0", "close") for n in (200, 800))
+    assert many < 6 * few
 
 
 def test_two_kilobytes_may_not_ask_for_a_billion_cells() -> None:

@@ -45,7 +45,7 @@ PEAKS = Peaks(100.0, ((1 << 14, 200.0), (1 << 20, 50.0), (1 << 26, 10.0)))
 NAMES = ("aten.prepacked", "cpu.im2row_gemm", "cpu.direct")
 
 needs_trees = pytest.mark.skipif(
-    importlib.util.find_spec("lightgbm") is None, reason="needs torchalgo[predict]"
+    importlib.util.find_spec("lightgbm") is None, reason="needs lightgbm"
 )
 
 
@@ -195,7 +195,7 @@ def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.Monke
         return real_import(name, *args, **options)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(torchalgo.Error, match=r'pip install "torchalgo\[predict\]"'):
+    with pytest.raises(torchalgo.Error, match="pip install lightgbm"):
         learn(dict.fromkeys(law([16, 48, 96, 192]), 5), PEAKS)
 
 

@@ -16,7 +16,7 @@ from torchalgo._onnx.to_fx import as_error, make_model
 def load_onnx(path: str | Path) -> nn.Module:
     """Opens an ONNX file as a module that `optimize` plans.
 
-    A file holds data only: no code of it runs. This needs the extra `onnx`. docs/onnx.md lists what
+    A file holds data only: no code of it runs. This needs the package onnx. docs/onnx.md lists what
     is read. A model that torch.onnx.export wrote keeps the layer names of the original model, as
     far as the file has them.
 

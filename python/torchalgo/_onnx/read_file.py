@@ -63,9 +63,7 @@ def parse_file(path: Path) -> Any:
     try:
         from onnx import ModelProto
     except ImportError:
-        raise Error(
-            'TA1501 load_onnx: the package onnx is missing; `pip install "torchalgo[onnx]"`'
-        ) from None
+        raise Error("TA1501 load_onnx: the package onnx is missing: pip install onnx") from None
     data = _bytes_of(path)
     try:
         proto = ModelProto.FromString(data)

@@ -182,7 +182,7 @@ def import_lightgbm() -> Any:
     except (ImportError, OSError) as problem:
         raise _C.Error(
             f"TA3202 predict: LightGBM is missing ({str(problem).splitlines()[0]}): pip install"
-            ' "torchalgo[predict]"'
+            " lightgbm"
         ) from None
     return lightgbm
 

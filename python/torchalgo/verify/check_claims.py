@@ -22,9 +22,27 @@ from functools import cache
 from typing import Any, NamedTuple
 
 try:
-    from torchalgo.verify.check_certificate import INF, Work, as_proof_errors, check, main, require
+    from torchalgo.verify.check_certificate import (
+        ENTRY,
+        INF,
+        STEP,
+        Work,
+        as_proof_errors,
+        check,
+        main,
+        require,
+    )  # fmt: skip
 except ImportError:  # these two files run without torchalgo
-    from check_certificate import INF, Work, as_proof_errors, check, main, require  # type: ignore
+    from check_certificate import (  # type: ignore
+        ENTRY,
+        INF,
+        STEP,
+        Work,
+        as_proof_errors,
+        check,
+        main,
+        require,
+    )  # fmt: skip
 
 LAYOUTS = {"nchw": 1, "nhwc": 2, "nChw8c": 4, "nChw16c": 8}  # a set of layouts is their sum
 TICKS_PER_US = 1024 * 1000
@@ -37,6 +55,7 @@ APPENDED = re.compile(
 # Operations that may come before a convolution in one call, with the ends of their problems.
 HEADS = {"scaleshift": "", "mul": "_channelwise", "avgpool": "_p1q1"}
 MAX_CHAIN = 32  # most nodes of one call; longer chains have no costs
+MAX_TICKS = 1 << 63
 
 PROVEN = {"nodes", "name", "problem", "primitive", "src", "dst", "absorbed_by", "ticks", "pairs"}
 PROVEN |= {"transforms", "value", "producer", "cost_ticks", "lower_bound_ticks", "status", "proof"}
@@ -76,11 +95,11 @@ Options = list[list[Option]]  # per node, in the order in which the PBQP numbers
 class Graph:
     """The data flow of a graph's text. A node comes after the nodes whose results it reads."""
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, work: Work | None = None):
         first, *lines = text.split("\n")
         require(first == "torchalgo graph 1", "this is no torchalgo graph 1")
         self.values: list[Value] = []
-        self.work = Work(len(text))
+        self.work = work or Work(len(text))
         self.nodes: list[Node] = []
         for word, name, *rest in (line.split("\t") for line in lines if line):
             if word == "value":
@@ -195,12 +214,15 @@ def options_of(graph: Graph, rows: CostRows, refused: Any, pairs: Any = ()) -> O
     paired = {end for pair in pairs for end in ends_of(pair)}
     # A tensor inside a call has a layout of its own, from which no transform starts.
     links: dict[Any, int] = defaultdict(lambda: 16 << len(links))
+    sums = ["add" in node.problem.split("+") for node in graph.nodes]
     for anchor in graph.planned:
         name = graph.nodes[anchor].name
         absorbed = {"primitive": "", "src": "nchw", "dst": "nchw", "ticks": 0, "absorbed_by": name}
         best: dict[Any, Any] = {}
         for covers, problem in chains_from(graph, anchor):
-            for row, ticks in rows.get(problem, {}).items():
+            own_rows = rows.get(problem, {})
+            graph.work.spend(STEP + len(problem) + STEP * len(own_rows))
+            for row, ticks in own_rows.items():
                 if (name, problem, row) not in banned:
                     # A primitive that a pair names is kept, even if another one is cheaper.
                     kept = row if (name, problem, row) in paired else ""
@@ -208,6 +230,8 @@ def options_of(graph: Graph, rows: CostRows, refused: Any, pairs: Any = ()) -> O
                     best[key] = min(best.get(key, (INF,)), (ticks, row, problem))
         for (covers, (first, later, last), _), (ticks, row, problem) in best.items():
             chain = tuple(graph.nodes[n].name.encode() for n in covers)
+            inputs = sum(len(graph.nodes[n].inputs) for n in covers)
+            graph.work.spend(len(covers) * (STEP + len(links) // 8) + 2 * ENTRY * inputs)
             for i, node in enumerate(graph.nodes[n] for n in covers):
                 said = {"problem": problem, "ticks": ticks, "absorbed_by": ""}
                 said |= zip(
@@ -217,7 +241,7 @@ def options_of(graph: Graph, rows: CostRows, refused: Any, pairs: Any = ()) -> O
                     first, later, said = last, last, {"problem": node.problem, **absorbed}
                 reads = Counter[int]()
                 for j, v in enumerate(node.inputs):
-                    is_added = j + 1 == len(node.inputs) and "add" in node.problem.split("+")
+                    is_added = j + 1 == len(node.inputs) and sums[covers[i]]
                     is_link = i > 0 and graph.values[v].producer == covers[i - 1]
                     own = last if is_added else later if j else first
                     reads[v] |= links[covers, i, last] if is_link else own
@@ -268,7 +292,7 @@ def add_pairs(graph: Graph, options: Options, pairs: Any, costs: Any, edges: Any
             require((i, j) not in between[u, v], f"two pairs of {producer[0]} and {reader[0]}")
             between[u, v][i, j] = pair["ticks"]
     for (u, v), ticks in sorted(between.items()):
-        graph.work.spend(len(costs[u]) * len(costs[v]))
+        graph.work.spend(ENTRY * len(costs[u]) * len(costs[v]))
         least = [0] * len(costs[v])
         for (_, j), t in ticks.items():
             least[j] = min(least[j], t)
@@ -284,34 +308,40 @@ def problem_of(graph: Graph, options: Options, rows: CostRows, pairs: Any) -> st
     costs: list[list[Any]] = [[o.said["ticks"] for o in options[n]] for n in graph.planned]
     edges: list[tuple[Any, ...]] = []
     constant: Any = 0
-    sets: dict[tuple[Reader, ...], Reader] = {}
+    sets: dict[tuple[Reader, Reader], Reader] = {}  # of a reader and a node that joins the others
 
     @cache
     def cheapest(shape: str, have: int, wanted: int) -> Any:
         """Returns the least cost of changes after which a value exists in all wanted layouts."""
         if not wanted & ~have:
             return 0
+        graph.work.spend(STEP + ENTRY * len(changes[shape]))
         hops = [(dst, t) for (src, dst), t in changes[shape].items() if src & have and dst & ~have]
         return min((t + cheapest(shape, have | dst, wanted) for dst, t in hops), default=INF)
 
     def joined(readers: tuple[Reader, ...]) -> Reader:
         """Returns the node whose alternatives are the layouts that these readers may read."""
-        if len(readers) == 1:
-            return readers[0]
-        if readers not in sets:
-            parts = readers[0], joined(readers[1:])
-            wholes = sorted({a | b for a in parts[0][1] for b in parts[1][1]})
-            sets[readers] = len(costs), tuple(wholes)
-            for other, reads in parts:
-                matrix = [0 if a & b == b else INF for a in wholes for b in reads]
-                edges.append((len(costs), other, *matrix))
-            costs.append([0] * len(wholes))
-        return sets[readers]
+        whole = readers[-1]
+        for reader in reversed(readers[:-1]):
+            parts = reader, whole
+            graph.work.spend(STEP + ENTRY * (len(reader[1]) + len(whole[1])))
+            if parts not in sets:
+                graph.work.spend(ENTRY * len(reader[1]) * len(whole[1]))
+                wholes = sorted({a | b for a in reader[1] for b in whole[1]})
+                graph.work.spend(ENTRY * len(wholes) * (len(reader[1]) + len(whole[1])))
+                sets[parts] = len(costs), tuple(wholes)
+                for other, reads in parts:
+                    matrix = [0 if a & b == b else INF for a in wholes for b in reads]
+                    edges.append((len(costs), other, *matrix))
+                costs.append([0] * len(wholes))
+            whole = sets[parts]
+        return whole
 
     by_name = sorted(range(len(graph.values)), key=lambda v: graph.values[v].name.encode())
     readers: dict[int, list[Reader]] = {}
     for v in by_name:
         nodes = [n for n in dict.fromkeys(graph.values[v].readers) if graph.nodes[n].problem]
+        graph.work.spend(sum(STEP + ENTRY * len(options[n]) for n in nodes))
         readers[v] = [(variable[n], tuple(o.reads[v] for o in options[n])) for n in nodes]
     shared = Counter(reader for some in readers.values() if len(some) > 1 for reader in some)
     for v in by_name:
@@ -320,7 +350,7 @@ def problem_of(graph: Graph, options: Options, rows: CostRows, pairs: Any) -> st
         some = tuple(sorted(readers[v], key=lambda reader: (shared[reader], reader)))
         node, wanted = joined(some) if some else (-1, (0,))
         left = [o.leaves for o in options[writer]] if writer >= 0 else [value.written]
-        graph.work.spend(len(left) * len(wanted))
+        graph.work.spend(ENTRY * len(left) * len(wanted))
         matrix = [cheapest(value.shape, a, b | value.border) for a in left for b in wanted]
         ends = [end for end in (variable.get(writer, -1), node) if end >= 0]
         if len(ends) == 2:
@@ -384,11 +414,17 @@ def without_repeats(items: list[tuple[str, Any]]) -> dict[str, Any]:
 def check_choice(data: Any, text: str, rows: CostRows, refused: Any, pairs: Any) -> dict[str, Any]:
     """Checks nodes, transforms and pairs. Returns the true cost, bound and status of the plan."""
     ticks = [t for some in rows.values() for t in some.values()]
-    require(all(type(t) is int and t >= 0 for t in ticks), "a cost is no integer of at least 0")
-    require(all(type(pair["ticks"]) is int for pair in pairs), "a pair's cost is no integer")
-    graph = Graph(text)
+    is_cost = all(type(t) is int and 0 <= t < MAX_TICKS for t in ticks)
+    require(is_cost, "a cost is no integer of at least 0, or above the largest one")
+    is_cost = all(type(p["ticks"]) is int and abs(p["ticks"]) < MAX_TICKS for p in pairs)
+    require(is_cost, "a pair's cost is no integer, or above the largest one")
+    certificate = data["proof"]["certificate"]
+    # The PBQP may be much longer than the texts that it is derived from. So they set the limit.
+    names = [name for problem, some in rows.items() for name in (problem, *some)]
+    work = Work(2 * sum(map(len, (text, certificate, *names))))
+    graph = Graph(text, work)
     options = options_of(graph, rows, refused, pairs)
-    proven = check(problem_of(graph, options, rows, pairs), data["proof"]["certificate"])
+    proven = check(problem_of(graph, options, rows, pairs), certificate, work)
     require(proven["problem"] == [data["proof"]["problem_hash"]], "problem_hash is another one")
     chosen = {n: options[n][int(a)] for n, a in zip(graph.planned, proven["choice"], strict=False)}
     for n, said in zip(sorted(chosen), data["nodes"], strict=True):
