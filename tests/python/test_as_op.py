@@ -52,7 +52,7 @@ class Graphs:
         return graph.forward
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @torch.no_grad()
 def test_one_op_without_graph_breaks(backend: str) -> None:
     x = torch.rand(1, 3, 24, 24)

@@ -24,6 +24,8 @@ import harness
 from make_tables import main as make_tables
 from pages import read_records
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {
     "threads": 2, "size": 224, "batch": 1, "isa": "", "rounds": 9, "inner": 3, "budget": 1.0,
     "tune_s": 1.0, "quick": False, "machine": {"cpu": "c", "isa": "avx2", "cores": 2},

@@ -25,6 +25,8 @@ from torchalgo import _C
 from torchalgo._capture.freeze import freeze_model
 from torchalgo._ir.bounds import Peaks
 
+pytestmark = pytest.mark.slow
+
 CONV = "fwd_f32_n1c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu"
 
 

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench_layouts import FAMILIES, FIRST, layout_table, problem_of
 from torchalgo import _C
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_ratio_is_the_median_over_rounds_and_the_least_one_is_bold() -> None:

@@ -113,6 +113,7 @@ def test_only_tensor_core_engines_win_where_they_are_an_order_faster(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mobilenet_v2", "efficientnet_b0"])
 def test_a_residual_without_relu_is_one_call_with_its_convolution(
     h100: _C.Device, name: str

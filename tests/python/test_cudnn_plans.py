@@ -143,6 +143,7 @@ except Error as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epilogue", "pattern"),
     [

@@ -58,6 +58,7 @@ def test_faults_of_candidates_and_workers_reach_nobody_else(tmp_path: Path) -> N
     assert all(r["count"] >= 1 for r in records)
 
 
+@pytest.mark.slow
 def test_processes_share_a_normal_a_lockless_and_a_full_folder(tmp_path: Path) -> None:
     records = inject(tmp_path, "--faults", 0, "--operations", 30, "--processes", 4, "--seed", 7)
     folders = {r["folder"]: r for r in records if "folder" in r}

@@ -80,6 +80,7 @@ def test_no_solve_is_spent_where_no_better_product_can_be() -> None:
     assert least_product(Solver(steps)).solves < 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_unproven_solves_give_a_bound_that_holds_and_no_claim(kind: str) -> None:
     unproven = 0

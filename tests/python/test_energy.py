@@ -283,6 +283,7 @@ def true_sums(plan: _C.Plan, law: Law) -> tuple[int, int]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["free", "opposed"])
 def test_the_measured_optimum_of_energy_is_that_of_all_plans(kind: str) -> None:
     for seed in range(25):
@@ -293,6 +294,7 @@ def test_the_measured_optimum_of_energy_is_that_of_all_plans(kind: str) -> None:
         assert plan.cost == pytest.approx(best, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["free", "opposed"])
 def test_the_measured_optimum_of_edp_is_that_of_all_plans(kind: str) -> None:
     others = 0
@@ -445,6 +447,7 @@ class DrawnFlow:
         self.keys = sorted({key_of(c.problem, c.primitive) for c in every})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Energy, Edp])
 def test_not_everything_is_measured_and_the_plan_is_that_of_the_full_table(
     kind: type[Energy],

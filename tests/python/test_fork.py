@@ -24,6 +24,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.filterwarnings("ignore")
 def test_a_child_runs_a_module_that_other_threads_of_the_parent_run() -> None:

@@ -19,6 +19,8 @@ from gpu_check import ARCHIVE, NEEDS_GPU, NOT_REACHED, main, select_stages
 from gpu_stage import Context
 from support import fake_gpu_stages
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = HERE.parents[1] / "benchmarks"
 

@@ -13,6 +13,8 @@ import torchalgo
 from gpu_mission import Ground, cuda, mission_on
 from gpu_stage import Context
 
+pytestmark = pytest.mark.slow
+
 CHOICES: dict[str, list[tuple[int | str, str]]] = {
     "fwd": [("aten.conv", "aten.conv"), ("cpu.direct", "cpu.direct")],
     "bwd_data": [("aten.conv", "aten.conv")],
@@ -29,7 +31,6 @@ def ground(choices: dict[str, list[tuple[int | str, str]]] = CHOICES) -> Ground:
     return Ground("cpu", choices, dtypes=("f32",), batch=1)
 
 
-@pytest.mark.slow
 def test_each_choice_is_asked_for_and_compared(context: Context) -> None:
     outcome = mission_on(ground(), context)
     rows = outcome.data["rows"]

@@ -26,7 +26,8 @@ from support.models_as_given import GIVEN, Arguments, Given
 from support.nets import arguments
 
 FOLDER = tempfile.TemporaryDirectory(prefix="torchalgo-given-")
-pytestmark = pytest.mark.filterwarnings("ignore")  # traced models warn about what they bake in
+# traced models warn about what they bake in
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 Sizes = tuple[int, int]  # batch, image

@@ -18,8 +18,13 @@ from networks import CLASSIFIERS, random_input, random_network
 SMALLEST = {"inception_v3": 96, "googlenet": 48, "squeezenet1_1": 48, "alexnet": 80, "vgg16": 32}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "resnet18" else pytest.param(name, marks=pytest.mark.slow)
+        for name in CLASSIFIERS
+    ],
+)
 def test_network_agrees_with_its_fp64_model(name: str) -> None:
     network = random_network(name)
     x = random_input(name, SMALLEST.get(name, 48))
@@ -34,6 +39,7 @@ def test_network_agrees_with_its_fp64_model(name: str) -> None:
     assert convolutions <= {node.name for node in fast.plan.nodes}, "each convolution is planned"
 
 
+@pytest.mark.slow
 def test_segmentation_network_with_a_dict_output_agrees() -> None:
     network = random_network("lraspp_mobilenet_v3_large")
     x = random_input("lraspp_mobilenet_v3_large", 64)
@@ -44,6 +50,7 @@ def test_segmentation_network_with_a_dict_output_agrees() -> None:
     assert (result - exact).norm() / exact.norm() <= 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:To copy construct", "ignore:SSD always returns")
 def test_a_detection_network_is_scripted_and_returns_the_types_of_the_original() -> None:
     network = random_network("ssdlite320_mobilenet_v3_large")

@@ -16,6 +16,8 @@ import torchalgo
 from support.nets import arguments, make_net
 from torchalgo._run.exported import plan_object
 
+pytestmark = pytest.mark.slow
+
 CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")
 # AOTAutograd does not take ops of others whose results are memory of their arguments.
 ALL_CHECKS = (*CHECKS, "test_aot_dispatch_dynamic")

@@ -37,7 +37,10 @@ MODULES = {m.name: m for m in MODULE_DB if "Conv" in m.name and "Lazy" not in m.
 ROUNDING = {torch.float32: 1e-6, torch.float64: 1e-14, torch.bfloat16: 1e-2, torch.float16: 1e-3}
 ROUNDING |= {torch.complex64: 1e-6, torch.complex128: 1e-14}
 BY = ("function", "enable")
-pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths"),
+]
 
 
 def ours(name: str, by: str) -> Callable[..., Tensor]:

@@ -190,6 +190,7 @@ def test_a_changed_weight_is_an_error_and_never_ignored(
     assert fp64_error(net, own.refresh(), x) <= 1e-5
 
 
+@pytest.mark.slow
 def test_every_call_looks_at_every_weight(
     net: Net, x: torch.Tensor, own: torchalgo.Optimized
 ) -> None:

@@ -279,6 +279,7 @@ def test_the_checker_runs_on_its_own(tmp_path: Path) -> None:
                                if "import" in line for word in line.split()]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_answers_equal_toulbar2() -> None:
     pytest.importorskip("pytoulbar2")
     from solver_engines import run_torchalgo, run_toulbar2

@@ -40,7 +40,6 @@ def commands(word: str) -> list[str]:
     return [line for line in lines if line.startswith(f"{word} ")]
 
 
-@pytest.mark.slow
 def test_python_snippets_run_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,7 +74,6 @@ def test_python_snippets_run_in_order(
     assert aten["layer1.1.conv1"] == "aten.conv"
 
 
-@pytest.mark.slow
 def test_shell_commands_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

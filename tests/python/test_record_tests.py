@@ -32,7 +32,16 @@ def run(folder: Path, *options: str, reason: str) -> tuple[int, str]:
     """Runs CASES. Returns the exit status and what was printed."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_cases.py").write_text(CASES.format(reason=reason))
-    command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "-p", "no:cacheprovider", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        "/dev/null",
+        "-p",
+        "no:cacheprovider",
+        *options,
+    ]
     done = subprocess.run(
         [*command, "--rootdir", folder, folder], capture_output=True, text=True, check=False,
         env={"PYTHONPATH": str(TESTS), "PATH": ""}, cwd=folder,

@@ -13,9 +13,12 @@ import pytest
 
 from support import software_gpu
 
-pytestmark = pytest.mark.skipif(
-    not software_gpu.is_built(), reason="the GPU in software is not built: -DTORCHALGO_TESTS=ON"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not software_gpu.is_built(), reason="the GPU in software is not built: -DTORCHALGO_TESTS=ON"
+    ),
+]
 
 
 def lines_of(tmp_path: Path, code: str, fault: str = "") -> list[str]:
@@ -137,7 +140,6 @@ for wrong in (lambda: fast(x), lambda: fast.cpu(), lambda: torchalgo.optimize(gp
 """
 
 
-@pytest.mark.slow
 def test_the_other_doors_lead_to_the_gpu_too(tmp_path: Path) -> None:
     printed = lines_of(tmp_path, software_gpu.model(budget_s=6.0) + DOORS)
     assert printed == [
@@ -196,7 +198,6 @@ except torchalgo.Error as problem:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tf32", [False, True])
 def test_a_model_is_trained_with_algorithms_for_all_directions(tmp_path: Path, tf32: bool) -> None:
     flag = f"import torch\ntorch.backends.cudnn.allow_tf32 = {tf32}\n"
@@ -226,7 +227,6 @@ def check(tmp_path: Path, fault: str = "") -> tuple[int, dict[str, dict[str, Any
     return done.returncode, found, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 def test_each_stage_of_gpu_check_runs(tmp_path: Path) -> None:
     """The order, the records and every line of the stages; times mean nothing here."""
     from gpu_stages import STAGES
@@ -240,7 +240,6 @@ def test_each_stage_of_gpu_check_runs(tmp_path: Path) -> None:
     assert {row["status"] for row in found["mission"]["data"]["rows"]} == {"ran", "refused"}
 
 
-@pytest.mark.slow
 def test_gpu_check_goes_on_after_stages_that_fail(tmp_path: Path) -> None:
     from gpu_stages import STAGES
 

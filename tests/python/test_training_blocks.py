@@ -217,6 +217,7 @@ def test_networks_of_torchvision_are_one_region(name: str) -> None:
     assert len(trace(model, (torch.rand(2, 3, 64, 64),)).regions) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_smooth", [True, False])
 @pytest.mark.parametrize("name", ["mobilenet_v3_small", "regnet_y_400mf", "efficientnet_b0"])
 def test_gradients_of_networks_of_torchvision(tmp_path: Path, name: str, is_smooth: bool) -> None:

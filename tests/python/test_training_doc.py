@@ -14,6 +14,8 @@ import torchalgo
 from support.nets import make_net
 from torchalgo._train import optimize as train_optimize
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TEXT = (DOCS / "training.md").read_text() + (DOCS / "choosing.md").read_text()
 

@@ -8,6 +8,10 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 PRELUDE = """
     import copy, resource, signal, sys, threading, time
     import torch

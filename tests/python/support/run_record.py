@@ -107,12 +107,16 @@ def by_time(seconds: dict[str, float]) -> dict[str, float]:
 def add_options(parser: pytest.Parser) -> None:
     parser.addoption("--record", type=Path, help="the file that gets counts, skips and times")
     parser.addoption(
-        "--known-skips", action="store_true", help="fail if a test is skipped without a known reason"
+        "--known-skips",
+        action="store_true",
+        help="fail if a test is skipped without a known reason",
     )
 
 
 def register(config: pytest.Config) -> None:
     config.pluginmanager.register(Clock())
-    if not hasattr(config, "workerinput"):  # workers of xdist send their reports to the first process
+    if not hasattr(
+        config, "workerinput"
+    ):  # workers of xdist send their reports to the first process
         known_skips = config.getoption("--known-skips")
         config.pluginmanager.register(RunRecord(config.getoption("--record"), known_skips))
