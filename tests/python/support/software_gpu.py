@@ -20,27 +20,31 @@ def is_built() -> bool:
     return all(path.exists() for path in LIBRARIES)
 
 
-def environment(tmp_path: Path, fault: str = "") -> dict[str, str]:
+def environment(tmp_path: Path, fault: str = "", **variables: str) -> dict[str, str]:
     """Returns the variables of such a process. Its log is tmp_path / "gpu.log"."""
     folders = [TESTS / "software_gpu" / "python", TESTS / "python", TESTS.parent / "benchmarks"]
-    return os.environ | {
-        "LD_PRELOAD": " ".join(map(str, LIBRARIES)),
-        "PYTHONPATH": os.pathsep.join([*map(str, folders), *filter(None, sys.path)]),
-        "SOFTWARE_GPU_LOG": str(tmp_path / "gpu.log"),
-        "SOFTWARE_GPU_FAULT": fault,
-        "TORCHALGO_CACHE_DIR": str(tmp_path / "cache"),
-        "TORCH_DEVICE_BACKEND_AUTOLOAD": "1",
-        "CUDA_VISIBLE_DEVICES": "0",
-        "OMP_NUM_THREADS": "1",
-    }
+    return (
+        os.environ
+        | {
+            "LD_PRELOAD": " ".join(map(str, LIBRARIES)),
+            "PYTHONPATH": os.pathsep.join([*map(str, folders), *filter(None, sys.path)]),
+            "SOFTWARE_GPU_LOG": str(tmp_path / "gpu.log"),
+            "SOFTWARE_GPU_FAULT": fault,
+            "TORCHALGO_CACHE_DIR": str(tmp_path / "cache"),
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": "1",
+            "CUDA_VISIBLE_DEVICES": "0",
+            "OMP_NUM_THREADS": "1",
+        }
+        | variables
+    )
 
 
 def run(
-    tmp_path: Path, *arguments: str, fault: str = "", timeout_s: float = 600.0
+    tmp_path: Path, *arguments: str, fault: str = "", timeout_s: float = 600.0, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs python with `arguments`."""
+    """Runs python with `arguments`. `variables` are added to its environment, see gpu.h."""
     return subprocess.run(
-        [sys.executable, *arguments], env=environment(tmp_path, fault), cwd=tmp_path,
+        [sys.executable, *arguments], env=environment(tmp_path, fault, **variables), cwd=tmp_path,
         capture_output=True, text=True, timeout=timeout_s, check=False,
     )  # fmt: skip
 
