@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -30,8 +31,36 @@ std::optional<Primitive> find_offered(const Algorithm& algorithm, const Problem&
 
 std::optional<Primitive> propose_for(const Primitive& planned, const Problem& problem,
                                      const Algorithms& algorithms, const Device& device) {
-  return propose(problem, algorithms, device, planned.src, weights_layout(planned), planned.dst,
-                 /*deterministic=*/true);
+  return propose(problem, algorithms, device, planned.src, planned.dst,
+                 /*weights=*/std::nullopt, /*deterministic=*/true);
+}
+
+struct Proposal {
+  Primitive primitive;
+  Traits traits;
+};
+
+// Returns the first proposal that may run; one that is compiled when it first runs only if there is
+// no other.
+std::optional<Proposal> first_proposal(const Problem& problem, const Algorithms& algorithms,
+                                       const Device& device, const Primitive& layouts, bool is_krsc,
+                                       bool deterministic) {
+  std::optional<Proposal> compiled;
+  for (const Algorithm& algorithm : algorithms) {
+    if (!algorithm.offer_one || !runs_on(algorithm, device.kind)) continue;
+    Primitive asked = layouts;
+    asked.name = is_krsc ? with_krsc(std::string(algorithm.name)) : algorithm.name;
+    Offer offer = algorithm.offer_one(problem, device, asked);
+    for (std::size_t i = 0; i < offer.primitives.size(); ++i) {
+      Proposal found = {std::move(offer.primitives[i]),
+                        i < offer.traits.size() ? offer.traits[i] : Traits()};
+      if (!is_small(found.primitive)) continue;
+      if (deterministic && !found.traits.is_deterministic) continue;
+      if (!found.traits.is_runtime_compiled) return found;
+      if (!compiled) compiled = std::move(found);
+    }
+  }
+  return compiled;
 }
 
 // Resolves a problem that no primitive runs as a whole in the planned layouts. The longest
@@ -63,13 +92,6 @@ std::optional<Resolution> resolve_in_parts(const Primitive& planned, const Probl
 std::optional<Resolution> resolve_in_layouts(const Algorithm* own, const Primitive& planned,
                                              const Problem& problem, const Algorithms& algorithms,
                                              const Device& device, const std::string& reason) {
-  if (const std::string plain = without_knobs(planned.name);
-      own != nullptr && plain != planned.name) {
-    const Offer offer = offer_exact(*own, problem, device, plain, planned.src, planned.dst);
-    if (!offer.primitives.empty()) {
-      return prepare_step(Step::kDefaultKnobs, *own, problem, offer.primitives[0], device, reason);
-    }
-  }
   if (const auto proposed = propose_for(planned, problem, algorithms, device)) {
     return prepare_step(Step::kHeuristic, *find_algorithm(algorithms, proposed->name), problem,
                         *proposed, device, reason);
@@ -122,32 +144,24 @@ Resolution prepare_step(Step step, const Algorithm& algorithm, const Problem& pr
           std::move(reason)};
 }
 
-std::string without_knobs(const std::string& name) {
-  const std::size_t begin = name.find('{');
-  if (begin == name.npos) return name;
-  return name.substr(0, begin) + name.substr(name.find('}') + 1);
-}
-
 std::optional<Primitive> propose(const Problem& problem, const Algorithms& algorithms,
-                                 const Device& device, Layout src, Layout weights, Layout dst,
-                                 bool deterministic) {
-  std::optional<Primitive> compiled;
-  for (const bool is_krsc : {weights == Layout::kNhwc, weights != Layout::kNhwc}) {
-    for (const Algorithm& algorithm : algorithms) {
-      if (!algorithm.offer_one || !runs_on(algorithm, device.kind)) continue;
-      const std::string name(algorithm.name);
-      Offer offer =
-          algorithm.offer_one(problem, device, {is_krsc ? with_krsc(name) : name, src, dst, 0});
-      for (std::size_t i = 0; i < offer.primitives.size(); ++i) {
-        const Traits traits = i < offer.traits.size() ? offer.traits[i] : Traits();
-        if (!is_small(offer.primitives[i])) continue;
-        if (deterministic && !traits.is_deterministic) continue;
-        if (!traits.is_runtime_compiled) return std::move(offer.primitives[i]);
-        if (!compiled) compiled = std::move(offer.primitives[i]);
-      }
-    }
+                                 const Device& device, Layout src, Layout dst,
+                                 std::optional<Layout> weights, bool deterministic) {
+  // The smaller, the better: first a kernel that need not be compiled, then fewer copied bytes.
+  const auto rank = [&](const Traits& traits) {
+    constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
+    return std::pair(traits.is_runtime_compiled,
+                     weights ? 0 : traits.hidden_bytes.value_or(kUnknown));
+  };
+  std::optional<Proposal> best;
+  const bool is_krsc_first = weights == Layout::kNhwc;
+  for (const bool is_krsc : {is_krsc_first, !is_krsc_first}) {
+    auto found =
+        first_proposal(problem, algorithms, device, {"", src, dst}, is_krsc, deterministic);
+    if (found && (!best || rank(found->traits) < rank(best->traits))) best = std::move(found);
   }
-  return compiled;
+  if (!best) return std::nullopt;
+  return std::move(best->primitive);
 }
 
 Resolution resolve(const Primitive& planned, const Problem& problem, const Algorithms& algorithms,

@@ -33,6 +33,12 @@ int distance(const ConvRequest& request, const Primitive& primitive) {
   return change(request.src, primitive.src) + change(request.dst, primitive.dst);
 }
 
+std::string without_knobs(const std::string& name) {
+  const std::size_t begin = name.find('{');
+  if (begin == name.npos) return name;
+  return name.substr(0, begin) + name.substr(name.find('}') + 1);
+}
+
 // Walks along the fallback steps for one call.
 class FallbackWalk {
  public:
@@ -225,7 +231,7 @@ class FallbackWalk {
 
   [[nodiscard]] std::vector<Found> proposals(const ConvProblem& problem, Layout src,
                                              Layout dst) const {
-    auto proposed = propose(problem, algorithms_, device_, src, request_.weights, dst,
+    auto proposed = propose(problem, algorithms_, device_, src, dst, request_.weights,
                             request_.needs_determinism);
     if (!proposed) return {};
     return {{std::move(*proposed), Traits(), problem, {}}};

@@ -35,8 +35,8 @@ struct Gpu {
 };
 
 // Engines that this cuDNN refuses on this GPU: one of older GPUs, and one that a newer cuDNN no
-// longer has.
-const std::vector<std::string> kRefused = {"e6", "e99", "e99{TILE_SIZE=4}"};
+// longer has. It also refuses a value of a knob.
+const std::vector<std::string> kRefused = {"e6", "e99", "e99.krsc{TILE_SIZE=4}", "e2{TILE_SIZE=5}"};
 
 TEST(Fallback, RunsTheEngineOfTheHeuristicsForTheSameFusedPattern) {
   const Gpu gpu;
@@ -53,7 +53,7 @@ TEST(Fallback, RunsTheEngineOfTheHeuristicsForTheSameFusedPattern) {
           const std::string name = "cudnn9." + pattern + "." + engine;
           const Resolution found = gpu.planned(name, problem, layout, index);
           EXPECT_EQ(found.step, Step::kHeuristic) << name;
-          EXPECT_TRUE(found.name().starts_with("cudnn9." + pattern + ".e2{")) << found.name();
+          EXPECT_TRUE(found.name().starts_with("cudnn9." + pattern + ".e2.krsc{")) << found.name();
           EXPECT_EQ(found.kernel->primitive.src, layout);
           EXPECT_EQ(found.kernel->problem, parse_problem(problem));
           EXPECT_TRUE(found.rest.empty());
@@ -73,23 +73,14 @@ TEST(Fallback, RunsAnEngineThatIsRight) {
   EXPECT_EQ(results.at(0).failure, "");
 }
 
-TEST(Fallback, KeepsTheLayoutOfTheWeights) {
+TEST(Fallback, PacksWeightsAsTheEngineReadsThemInsteadOfLettingItCopyThemInEachRun) {
   const Gpu gpu;
-  const std::string problem = "fwd_f16" + kSizes + "+bias+relu";
-  const auto weights = [&](const std::string& engine) {
-    return weights_layout(
-        gpu.planned("cudnn9.conv_bias_relu." + engine, problem).kernel->primitive);
-  };
-  EXPECT_EQ(weights("e99"), kNchw);
-  EXPECT_EQ(weights("e99.krsc"), kNhwc);
-}
-
-TEST(Fallback, RunsTheSameEngineWithoutKnobsThatCudnnRefuses) {
-  const Gpu gpu;
-  const Resolution found =
-      gpu.planned("cudnn9.conv_bias_relu.e2.krsc{TILE_SIZE=5}", "fwd_f16" + kSizes + "+bias+relu");
-  EXPECT_EQ(found.step, Step::kDefaultKnobs);
-  EXPECT_EQ(found.name(), "cudnn9.conv_bias_relu.e2.krsc");
+  for (const std::string engine : {"e99", "e99.krsc"}) {  // engine 2 works in nhwc and krsc
+    const Resolution found =
+        gpu.planned("cudnn9.conv_bias_relu." + engine, "fwd_f16" + kSizes + "+bias+relu");
+    EXPECT_EQ(weights_layout(found.kernel->primitive), kNhwc);
+    EXPECT_EQ(found.kernel->primitive.workspace_bytes, 0);
+  }
 }
 
 TEST(Fallback, RunsNoEngineWithOtherBitsInEachRun) {
@@ -97,7 +88,8 @@ TEST(Fallback, RunsNoEngineWithOtherBitsInEachRun) {
   // The heuristics put engine 4 first, which adds up with atomics.
   const std::string problem = "bwd_data_f32" + kSizes;
   EXPECT_EQ(gpu.planned("cudnn9.conv_bwd_data.e4", problem).step, Step::kPlanned);
-  EXPECT_EQ(gpu.planned("cudnn9.conv_bwd_data.e6", problem).name(), "cudnn9.conv_bwd_data.e1");
+  EXPECT_EQ(without_krsc(gpu.planned("cudnn9.conv_bwd_data.e6", problem).name()),
+            "cudnn9.conv_bwd_data.e1");
 }
 
 TEST(Fallback, FusesTheBeginningOfAnEpilogueThatCudnnHasNotAsAWhole) {
@@ -105,7 +97,7 @@ TEST(Fallback, FusesTheBeginningOfAnEpilogueThatCudnnHasNotAsAWhole) {
   const std::string problem = "fwd_f16" + kSizes + "+bias+add+silu";
   const Resolution found = gpu.planned("cudnn9.conv_bias_add_silu.e2", problem);
   EXPECT_EQ(found.step, Step::kHeuristic);
-  EXPECT_TRUE(found.name().starts_with("cudnn9.conv_bias_add.e2{")) << found.name();
+  EXPECT_TRUE(found.name().starts_with("cudnn9.conv_bias_add.e2.krsc{")) << found.name();
   EXPECT_EQ(found.rest, Epilogue{PostOp::kSilu});
 }
 
@@ -113,7 +105,7 @@ TEST(Fallback, OfALegacyNumberIsAnEngine) {
   const Gpu gpu({.has_legacy = false});
   const Resolution found = gpu.planned("cudnn_legacy.fwd.6", "fwd_f16" + kSizes + "+bias");
   EXPECT_EQ(found.step, Step::kHeuristic);
-  EXPECT_TRUE(found.name().starts_with("cudnn9.conv_bias.e2{")) << found.name();
+  EXPECT_TRUE(found.name().starts_with("cudnn9.conv_bias.e2.krsc{")) << found.name();
 }
 
 TEST(Fallback, OfAChoiceIsTheSameEngineAsInAPlan) {
@@ -122,7 +114,7 @@ TEST(Fallback, OfAChoiceIsTheSameEngineAsInAPlan) {
     const std::string text = "fwd_f16" + kSizes + epilogue;
     ConvRequest request;
     request.name = "cudnn9.conv.e99";
-    request.src = request.dst = kNhwc;
+    request.src = request.weights = request.dst = kNhwc;
     const Resolution found =
         resolve_choice(request, std::get<ConvProblem>(parse_problem(text)), gpu.all, fake_device());
     EXPECT_EQ(found.step, Step::kHeuristic);
