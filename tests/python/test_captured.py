@@ -129,7 +129,7 @@ def test_a_graph_is_captured_on_the_gpu_of_the_inputs_while_other_threads_alloca
     for _ in range(2):  # the second time, it waits for the event of the first one
         with graphs.turn(torch.device("cuda:1")):
             graphs.capture(lambda: None)
-    assert graphs._done == "event on cuda:1" and current == ["cuda:0"]
+    assert str(graphs._done) == "event on cuda:1" and current == ["cuda:0"]
     assert {text.partition(" on ")[2] for text in seen} == {"cuda:1"}
     assert seen.count("thread_local on cuda:1") == 2
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 
 def lines_of(tmp_path: Path, code: str, fault: str = "", **variables: str) -> list[str]:
     """Runs a program and returns what it prints."""
-    done = software_gpu.run(tmp_path, "-W", "ignore", "-c", code, fault=fault, **variables)
+    done = software_gpu.run(tmp_path, "-W", "ignore", "-c", code, fault=fault, variables=variables)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout.splitlines()
 

@@ -21,7 +21,7 @@ def convolutions_use_tf32() -> bool:
 
 def products_use_tf32() -> bool:
     """Returns True if torch lets cuBLAS multiply matrices of float32 numbers in TF32."""
-    return torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
 
 
 def cpu_is_exact() -> bool:
