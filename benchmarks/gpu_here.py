@@ -20,6 +20,7 @@ from gpu_problems import (
 )
 from gpu_stage import Context, Outcome
 from torchalgo import _C
+from torchalgo._base.f32_precision import convolutions_use_tf32
 from torchalgo._ir.devices import list_devices, named_device
 
 
@@ -44,7 +45,7 @@ def env(context: Context) -> Outcome:
         "cpu": _C.cpu_device().name,
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "nvidia_smi": command_output("nvidia-smi", f"--query-gpu={query}", "--format=csv"),
-        "allow_tf32": torch.backends.cudnn.allow_tf32,
+        "allow_tf32": convolutions_use_tf32(),
     }
     gpu = ", ".join(data["gpus"]) or "no GPU"
     return Outcome(f"torch {data['torch']}, cuDNN {data['cudnn']}, {gpu}", data=data)

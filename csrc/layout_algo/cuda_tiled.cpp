@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 
 #include <optional>
@@ -51,6 +52,7 @@ Kernel prepare_cuda_tiled(const Problem& problem, const Primitive& primitive,
       .primitive = primitive,
       .run = [=, images = change.n, transform = library.transform](const KernelArgs& args) {
         const at::Tensor& dst = args.dst;
+        const c10::DeviceGuard on_device(dst.device());  // a kernel starts on the current GPU
         const int status =
             transform(args.src[0].const_data_ptr(), dst.mutable_data_ptr(), type, type, images,
                       rows, columns, dst.is_cuda() ? current_cuda_stream(dst.device()) : nullptr);

@@ -331,8 +331,11 @@ at::Tensor PlannedOp::execute(const Execution& execution, std::span<const at::Te
       "TA4307 torchalgo: layer '{}' cannot run as planned, and set_strict(True) forbids {}: {}; "
       "choose another algorithm, or call torchalgo.set_strict(False)",
       state_.layer, resolution.name(), resolution.reason);
-  if (resolution.step == Step::kSameLayouts) return run_kernel(execution, src, residual, slot);
-  return run_aten(execution, src, residual);
+  if (resolution.step == Step::kAten) return run_aten(execution, src, residual);
+  const bool is_added_later = has(resolution.rest, PostOp::kAdd);
+  at::Tensor dst = run_kernel(execution, src, is_added_later ? at::Tensor() : residual, slot);
+  apply_epilogue(dst, resolution.rest, weights_.back().bias, residual);
+  return dst;
 }
 
 at::Tensor PlannedOp::run_kernel(const Execution& execution, std::span<const at::Tensor> src,

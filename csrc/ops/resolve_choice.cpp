@@ -100,17 +100,23 @@ class FallbackWalk {
     return find_variant(algorithm, name, problem);
   }
 
-  // Tries the problem with its epilogue and without it. Fewer layout changes count more than a
-  // fused epilogue.
   std::optional<Found> find_variant(const Algorithm& algorithm, const std::string& name,
                                     const ConvProblem& problem) {
+    return find_nearest(problem,
+                        [&](const ConvProblem& part) { return offers(algorithm, name, part); });
+  }
+
+  // Tries the problem with its epilogue and without it. Fewer layout changes count more than a
+  // fused epilogue. `offered(part)` returns the primitives to choose from.
+  template <typename Offered>
+  std::optional<Found> find_nearest(const ConvProblem& problem, const Offered& offered) {
     std::optional<Found> best;
     ConvProblem core = problem;
     core.epilogue = {};
     const int attempts = problem.epilogue.empty() ? 1 : 2;
     for (int i = 0; i < attempts; ++i) {
       const ConvProblem& part = i == 0 ? problem : core;
-      for (Found& found : offers(algorithm, name, part)) {
+      for (Found& found : offered(part)) {
         found.rest = i == 0 ? Epilogue() : problem.epilogue;
         if (best && distance(request_, best->primitive) <= distance(request_, found.primitive))
           continue;
@@ -139,9 +145,14 @@ class FallbackWalk {
 
   std::vector<Found> offers_one_by_one(const Algorithm& algorithm, const std::string& name,
                                        const ConvProblem& problem) {
-    const auto ask = [&](Layout src, Layout dst) {
+    return in_all_layouts([&](Layout src, Layout dst) {
       return read(algorithm.offer_one(problem, device_, {name, src, dst, 0}), name, problem);
-    };
+    });
+  }
+
+  // Returns the answers for the tensors' layouts. If there are none, returns those for all others.
+  template <typename Ask>
+  [[nodiscard]] std::vector<Found> in_all_layouts(const Ask& ask) const {
     std::vector<Found> all = ask(request_.src, request_.dst);
     if (!all.empty()) return all;
     for (const Layout src : {Layout::kNchw, Layout::kNhwc}) {
@@ -205,18 +216,25 @@ class FallbackWalk {
     return found;
   }
 
-  // An algorithm's own name stands for its first primitive. On a GPU only cuDNN has such an order.
+  // Returns what the heuristics of the GPU's libraries propose. Algorithms without heuristics may
+  // have another variant.
   std::optional<Found> find_heuristic() {
     is_unasked_ = true;
-    std::string name = request_.name;
-    if (device_.kind == DeviceKind::kCuda) {
-      name = problem_.direction == Direction::kForward        ? "cudnn9.conv"
-             : problem_.direction == Direction::kBackwardData ? "cudnn9.conv_bwd_data"
-                                                              : "cudnn9.conv_bwd_filter";
-    }
-    const Algorithm* algorithm = find_algorithm(algorithms_, name);
-    return algorithm == nullptr ? std::nullopt
-                                : find_in(*algorithm, std::string(algorithm->name), problem_);
+    auto proposed = find_nearest(problem_, [&](const ConvProblem& part) {
+      return in_all_layouts([&](Layout src, Layout dst) { return proposals(part, src, dst); });
+    });
+    if (proposed) return proposed;
+    const Algorithm* algorithm = find_algorithm(algorithms_, request_.name);
+    if (algorithm == nullptr || algorithm->offer_one) return std::nullopt;
+    return find_in(*algorithm, std::string(algorithm->name), problem_);
+  }
+
+  [[nodiscard]] std::vector<Found> proposals(const ConvProblem& problem, Layout src,
+                                             Layout dst) const {
+    auto proposed = propose(problem, algorithms_, device_, src, dst, request_.weights,
+                            request_.needs_determinism);
+    if (!proposed) return {};
+    return {{std::move(*proposed), Traits(), problem, {}}};
   }
 
   const ConvRequest& request_;

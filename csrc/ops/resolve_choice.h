@@ -24,7 +24,8 @@ struct ConvRequest {
 ///    (kOtherLayouts). A choice names no layouts, so neither is a fallback. If the weights are
 ///    krsc, a name without the variant ".krsc" stands for that variant too;
 /// 2. the same name without knobs (kDefaultKnobs);
-/// 3. the first proposal of cuDNN's heuristics, or another variant of the algorithm (kHeuristic);
+/// 3. what propose() returns for these layouts or others; if it returns nothing, another variant of
+///    an algorithm without heuristics (kHeuristic);
 /// 4. ATen (kAten).
 ///
 /// In each step, a primitive that does not fuse the epilogue runs without it. ATen then applies

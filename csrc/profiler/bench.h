@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -32,14 +31,19 @@ class Bench {
 /// Tensors that several cold benches of one call share. They use them one after the other.
 class SharedTensors {
  public:
-  /// Returns at least `count` tensors, made by `make`. The same key gives the same tensors.
-  [[nodiscard]] std::vector<at::Tensor> get(const std::string& key, std::size_t count,
-                                            const std::function<at::Tensor()>& make);
+  /// Returns at least `count` copies of `tensor`. Tensors with the same values and strides have the
+  /// same copies, so that the weights of primitives that pack alike are held once. A tensor that is
+  /// undefined or whose memory a library hides is not copied.
+  [[nodiscard]] std::vector<at::Tensor> copies_of(const at::Tensor& tensor, std::size_t count);
+  /// Returns at least `count` tensors for results.
+  [[nodiscard]] std::vector<at::Tensor> results(const Problem& problem, Layout layout,
+                                                at::Device device, std::size_t count);
   /// Returns a workspace of at least `bytes`, or an undefined tensor if `bytes` is 0.
   [[nodiscard]] at::Tensor workspace(std::int64_t bytes, at::Device device);
 
  private:
-  std::map<std::string, std::vector<at::Tensor>> tensors_;
+  std::vector<std::vector<at::Tensor>> copies_;
+  std::map<std::string, std::vector<at::Tensor>> results_;
   at::Tensor workspace_;
 };
 

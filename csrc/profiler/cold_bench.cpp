@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <ATen/ops/equal.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,12 +25,8 @@ std::int64_t bytes_of_all(const Packed& packed) {
   return bytes;
 }
 
-// Copies the tensors, except those whose memory a library hides.
-Packed copy_packed(Packed packed) {
-  for_each_tensor(packed, [](at::Tensor& tensor) {
-    if (tensor.defined() && tensor.has_storage()) tensor = tensor.clone();
-  });
-  return packed;
+bool has_form_of(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides();
 }
 
 class ColdBench : public Bench {
@@ -39,12 +36,13 @@ class ColdBench : public Bench {
       : kernel_(std::move(kernel)),
         packs_in_runs_(weights == WeightsIn::kChanged),
         device_((sample.src.empty() ? sample.residual : sample.src[0]).device()) {
-    weights_.push_back(packs_in_runs_ ? Packed(sample.weights) : pack(kernel_, sample.weights));
-    std::int64_t bytes = bytes_of_all(weights_[0]) + bytes_of(sample.residual);
+    const Packed weights_once =
+        packs_in_runs_ ? Packed(sample.weights) : pack(kernel_, sample.weights);
+    std::int64_t bytes = bytes_of_all(weights_once) + bytes_of(sample.residual);
     for (const at::Tensor& src : sample.src) bytes += bytes_of(src);
     const auto slots = static_cast<std::size_t>(std::clamp(
         2 * cache_bytes / std::max<std::int64_t>(bytes, 1) + 1, std::int64_t{2}, kMostSlots));
-    make_slots(sample, slots, shared);
+    make_slots(sample, weights_once, slots, shared);
     workspace_ = shared.workspace(kernel_.primitive.workspace_bytes, device_);
     work_.run = [this] { run(); };
   }
@@ -53,52 +51,51 @@ class ColdBench : public Bench {
 
  private:
   struct Slot {
+    Packed weights;  // packed, unless `packs_in_runs_`
     std::vector<at::Tensor> src;
     at::Tensor residual, dst;
-    Packed packed;  // of the last run; only if weights are packed in runs
   };
 
-  void make_slots(const Sample& sample, std::size_t count, SharedTensors& shared) {
-    slots_.resize(count);
-    const std::string problem = to_string(kernel_.problem);
+  void make_slots(const Sample& sample, const Packed& weights, std::size_t count,
+                  SharedTensors& shared) {
+    slots_.resize(count, {.weights = weights});
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const auto kernels = shared.copies_of(weights[i].weights, count);
+      const auto biases = shared.copies_of(weights[i].bias, count);
+      for (std::size_t slot = 0; slot < count; ++slot) {
+        slots_[slot].weights[i] = {kernels[slot], biases[slot]};
+      }
+    }
     for (std::size_t i = 0; i < sample.src.size(); ++i) {
       const Layout layout = input_layout(kernel_.problem, kernel_.primitive, i);
-      const auto tensors =
-          shared.get(fmt::format("{} input {} {}", problem, i, to_string(layout)), count,
-                     [&] { return to_layout(sample.src[i], layout).clone(); });
+      const auto tensors = shared.copies_of(to_layout(sample.src[i], layout), count);
       for (std::size_t slot = 0; slot < count; ++slot) slots_[slot].src.push_back(tensors[slot]);
     }
     const Layout layout = result_layout(kernel_.problem, kernel_.primitive);
     if (sample.residual.defined()) {
-      const auto tensors =
-          shared.get(fmt::format("{} residual {}", problem, to_string(layout)), count,
-                     [&] { return to_layout(sample.residual, layout).clone(); });
+      const auto tensors = shared.copies_of(to_layout(sample.residual, layout), count);
       for (std::size_t slot = 0; slot < count; ++slot) slots_[slot].residual = tensors[slot];
     }
     if (!kernel_.makes_dst) {
-      const auto tensors =
-          shared.get(fmt::format("{} result {}", problem, to_string(layout)), count,
-                     [&] { return empty_result(kernel_.problem, layout, device_); });
+      const auto tensors = shared.results(kernel_.problem, layout, device_, count);
       for (std::size_t slot = 0; slot < count; ++slot) slots_[slot].dst = tensors[slot];
     }
-    for (std::size_t slot = 1; slot < count; ++slot) weights_.push_back(copy_packed(weights_[0]));
   }
 
   void run() {
-    const std::size_t turn = turn_++ % slots_.size();
-    Slot& slot = slots_[turn];
+    Slot& slot = slots_[turn_++ % slots_.size()];
     void* const scratch = workspace_.defined() ? workspace_.data_ptr() : nullptr;
-    // Packed weights and a library's result are kept until the slot's next turn, because a CUDA
-    // graph that writes them is launched again.
-    if (packs_in_runs_) slot.packed = pack(kernel_, weights_[turn]);
-    slot.dst = kernel_.run({packs_in_runs_ ? slot.packed : weights_[turn], slot.src, slot.residual,
-                            kernel_.makes_dst ? at::Tensor() : slot.dst, scratch});
+    Packed changed;
+    if (packs_in_runs_) changed = pack(kernel_, slot.weights);
+    const Packed& packed = packs_in_runs_ ? changed : slot.weights;
+    // A library's result is kept until the slot's next turn, so that results take turns too.
+    slot.dst = kernel_.run(
+        {packed, slot.src, slot.residual, kernel_.makes_dst ? at::Tensor() : slot.dst, scratch});
   }
 
   const Kernel kernel_;
   const bool packs_in_runs_;
   const at::Device device_;
-  std::vector<Packed> weights_;  // per slot: packed, unless `packs_in_runs_`
   std::vector<Slot> slots_;
   at::Tensor workspace_;
   std::size_t turn_ = 0;
@@ -107,10 +104,22 @@ class ColdBench : public Bench {
 
 }  // namespace
 
-std::vector<at::Tensor> SharedTensors::get(const std::string& key, std::size_t count,
-                                           const std::function<at::Tensor()>& make) {
-  std::vector<at::Tensor>& tensors = tensors_[key];
-  while (tensors.size() < count) tensors.push_back(make());
+std::vector<at::Tensor> SharedTensors::copies_of(const at::Tensor& tensor, std::size_t count) {
+  if (!tensor.defined() || !tensor.has_storage()) return std::vector(count, tensor);
+  const auto known = std::find_if(copies_.begin(), copies_.end(), [&](const auto& copies) {
+    return has_form_of(copies[0], tensor) && at::equal(copies[0], tensor);
+  });
+  std::vector<at::Tensor>& copies =
+      known != copies_.end() ? *known : copies_.emplace_back(1, tensor.clone());
+  while (copies.size() < count) copies.push_back(copies[0].clone());
+  return copies;
+}
+
+std::vector<at::Tensor> SharedTensors::results(const Problem& problem, Layout layout,
+                                               at::Device device, std::size_t count) {
+  std::vector<at::Tensor>& tensors =
+      results_[fmt::format("{} {}", to_string(problem), to_string(layout))];
+  while (tensors.size() < count) tensors.push_back(empty_result(problem, layout, device));
   return tensors;
 }
 

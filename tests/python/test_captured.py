@@ -8,6 +8,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 import torchalgo
 from torchalgo._ir.plan import GuardVerdict
-from torchalgo._run.captured import CapturedCalls
+from torchalgo._run.captured import CapturedCalls, CudaGraphs
 
 
 class FakeGraphs:
@@ -23,7 +24,7 @@ class FakeGraphs:
 
     def __init__(self) -> None:
         self.captures = 0
-        self.turns = 0
+        self.turns: list[torch.device] = []
         self.failure: Exception | None = None
         self.delays_s = [0.0]  # of the replays of each capture; the last one is that of later ones
 
@@ -44,8 +45,8 @@ class FakeGraphs:
         return result, replay
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        self.turns += 1
+    def turn(self, device: torch.device) -> Iterator[None]:
+        self.turns.append(device)
         yield
 
     def wait(self) -> None:
@@ -87,8 +88,50 @@ def test_each_planned_shape_is_captured_once_and_results_are_the_callers_own(
     results = [captured(images(seed=seed)) for seed in range(3)]
     for seed, result in enumerate(results):  # all are compared after the last call
         torch.testing.assert_close(result, model(images(seed=seed)), rtol=1e-4, atol=1e-5)
-    assert device.captures == 1 and device.turns == 3
+    assert device.captures == 1 and device.turns == [torch.device("cpu")] * 3
     assert (captured.captured_runs, captured.uncaptured_runs) == (3, 0)
+
+
+def test_a_graph_is_captured_on_the_gpu_of_the_inputs_while_other_threads_allocate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    current = ["cuda:0"]
+    seen: list[str] = []
+
+    class Stream:
+        def __init__(self) -> None:
+            seen.append(f"stream on {current[-1]}")
+
+        def wait_stream(self, _: Any) -> None: ...
+        def wait_event(self, _: Any) -> None: ...
+        def record_event(self) -> str:
+            return f"event on {current[-1]}"
+
+    @contextlib.contextmanager
+    def device(where: torch.device) -> Iterator[None]:
+        current.append(str(where))
+        yield
+        current.pop()
+
+    @contextlib.contextmanager
+    def graph(*_: Any, capture_error_mode: str = "global", **__: Any) -> Iterator[None]:
+        seen.append(f"{capture_error_mode} on {current[-1]}")
+        yield
+
+    fakes = {
+        "Stream": Stream, "current_stream": Stream, "device": device, "graph": graph,
+        "stream": lambda _: contextlib.nullcontext(), "CUDAGraph": mock.Mock,
+        "graph_pool_handle": lambda: (0, 1),
+    }  # fmt: skip
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    graphs = CudaGraphs()
+    for _ in range(2):  # the second time, it waits for the event of the first one
+        with graphs.turn(torch.device("cuda:1")):
+            graphs.capture(lambda: None)
+    assert str(graphs._done) == "event on cuda:1" and current == ["cuda:0"]
+    assert {text.partition(" on ")[2] for text in seen} == {"cuda:1"}
+    assert seen.count("thread_local on cuda:1") == 2
 
 
 @torch.no_grad()

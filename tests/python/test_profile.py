@@ -103,7 +103,10 @@ class CountedBench:
 
     def __init__(self, wrong: set[str]) -> None:
         self.wrong, self.checked, self.timed = wrong, list[str](), set[str]()
-        self.now = 0.0
+        self.now, self.is_released = 0.0, False
+
+    def release(self) -> None:
+        self.is_released = True
 
     def measure(self, tasks: Any, **options: Any) -> list[Any]:
         self.timed |= {p.name for _, p in tasks}
@@ -120,7 +123,9 @@ def profiled_by(bench: CountedBench, monkeypatch: pytest.MonkeyPatch, **options:
     module = sys.modules["torchalgo._api.profile"]  # the name in the package is the function
     monkeypatch.setattr(module, "Bench", SimpleNamespace(on=lambda device: bench))
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: bench.now))
-    return torchalgo.profile(PROBLEM, directions="fwd", **options)
+    found = torchalgo.profile(PROBLEM, directions="fwd", **options)
+    assert bench.is_released
+    return found
 
 
 def test_checks_end_with_the_budget_and_begin_with_the_fastest(

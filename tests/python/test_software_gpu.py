@@ -5,6 +5,7 @@ of CUDA from its start to its end on a machine without a GPU."""
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,9 @@ pytestmark = [
 ]
 
 
-def lines_of(tmp_path: Path, code: str, fault: str = "") -> list[str]:
+def lines_of(tmp_path: Path, code: str, fault: str = "", **variables: str) -> list[str]:
     """Runs a program and returns what it prints."""
-    done = software_gpu.run(tmp_path, "-W", "ignore", "-c", code, fault=fault)
+    done = software_gpu.run(tmp_path, "-W", "ignore", "-c", code, fault=fault, variables=variables)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout.splitlines()
 
@@ -101,6 +102,117 @@ def test_a_model_is_measured_planned_run_saved_and_captured(tmp_path: Path) -> N
     assert int(captures) > 0  # by the timer: captured() comes later
     assert error == "TA1404" and forced.startswith("cudnn_legacy.fwd.1")
     assert not [line for line in log if line.startswith("launch-without-effect")]
+    in_use = dict(line.split()[1:] for line in log if line.startswith("memory "))  # by process
+    assert len(in_use) == 2  # the program and its worker
+    assert min(map(int, in_use.values())) == 0  # the worker keeps nothing
+
+
+REFUSED_ENGINES = """
+import dataclasses
+half, images = copy.deepcopy(net).half().cuda(), x.half().cuda()
+fast = torchalgo.optimize(half, (images,), budget_s=3.0, settings=settings)
+
+def renamed(node, engine):
+    problem, *epilogue = node.problem.split("+")
+    pattern = "_".join(["cudnn9.conv", *epilogue])
+    is_conv = problem.startswith("fwd_")
+    return dataclasses.replace(node, primitive=f"{pattern}.{engine}") if is_conv else node
+
+# As made on another GPU, with another cuDNN, and with knobs of another cuDNN.
+for engine in ("e6", "e99", "e2.krsc{SPLIT_K=9}"):
+    nodes = [renamed(node, engine) for node in fast.plan.nodes]
+    plan = dataclasses.replace(fast.plan, nodes=nodes, guard=None)
+    torchalgo.reset_fallbacks()
+    moved = torchalgo.optimize(half, (images,), plan=plan, settings=settings)
+    with torch.profiler.profile() as seen:
+        result = moved(images)
+    assert error(result, x) < 2e-2
+    names = {event.key.split()[0] for event in seen.key_averages()}
+    print(len(torchalgo.fallbacks()), *sorted(each for each in names if each.startswith("cudnn")))
+"""
+
+
+def test_engines_that_another_gpu_refuses_are_replaced_by_those_of_the_heuristics(
+    tmp_path: Path,
+) -> None:
+    lines = lines_of(tmp_path, software_gpu.model(budget_s=3.0) + REFUSED_ENGINES)
+    assert len(lines) == 3
+    for line in lines:
+        count, *names = line.split()
+        assert int(count) >= 3 and names, line
+        # Engine 0 is the first in cuDNN's list, engine 2 the first that the heuristics propose.
+        assert all(re.search(r"\.e2\b", name) for name in names), line
+
+
+ON_THE_SECOND_GPU = """
+second = copy.deepcopy(net).to("cuda:1")
+fast = torchalgo.optimize(second, (x.to("cuda:1"),), budget_s=3.0, settings=settings)
+assert torch.cuda.current_device() == 0
+assert any(node.cost_source == "measured" for node in fast.plan.nodes), str(fast.plan)
+captured = fast.captured()
+for scale in (1, 2, -1):
+    result = captured((scale * x).to("cuda:1"))
+    assert result.device.index == 1 and error(result, scale * x) < 1e-5
+times = captured.compare(x.to("cuda:1"), budget_s=5.0)
+print("make_graphed_callables" in times.ns, torch.cuda.current_device())
+"""
+
+
+def test_a_model_on_another_gpu_than_the_current_one_is_planned_and_captured_there(
+    tmp_path: Path,
+) -> None:
+    code = software_gpu.model(budget_s=3.0) + ON_THE_SECOND_GPU
+    gpus = {"SOFTWARE_GPU_COUNT": "2", "CUDA_VISIBLE_DEVICES": "0,1"}
+    assert lines_of(tmp_path, code, **gpus) == ["True 0"]
+
+
+EXCLUSIVE = """
+import warnings
+from torchalgo._db.store import CostStore
+
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    fast = torchalgo.optimize(gpu_net, (x.cuda(),), budget_s=3.0, settings=settings)
+print(*(str(w.message) for w in seen if "cannot use the GPU" in str(w.message)), sep="\\n")
+assert any(node.cost_source == "measured" for node in fast.plan.nodes), str(fast.plan)
+assert error(fast(x.cuda()), x) < 1e-5
+"""
+
+
+def test_a_gpu_with_one_process_is_measured_by_this_process(tmp_path: Path) -> None:
+    lock = str(tmp_path / "lock")
+    code = software_gpu.model(budget_s=3.0) + EXCLUSIVE
+    (warning,) = lines_of(tmp_path, code, SOFTWARE_GPU_EXCLUSIVE=lock)
+    assert "measures in this process" in warning and "error 46" in warning
+
+
+PRECISION = """
+import torch
+torch.backends.{setting}.fp32_precision = "{precision}"
+from torchalgo._db.environment import Environment
+from torchalgo import _C
+print("matmul=tf32" in Environment.of(_C.cuda_device(0)).facts["flags"])
+"""
+TYPES = """
+print(*{node.problem.split("_")[1] for node in fast.plan.nodes if node.problem.startswith("fwd_")})
+assert error(fast(x.cuda()), x) < 1e-5
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "precision", "word", "products"),
+    [
+        ("cudnn.conv", "ieee", "f32", "False"),
+        ("cudnn.conv", "tf32", "tf32", "False"),
+        ("cuda.matmul", "tf32", "tf32", "True"),
+    ],
+)
+def test_a_plan_obeys_the_newer_settings_of_float32_precision(
+    tmp_path: Path, setting: str, precision: str, word: str, products: str
+) -> None:
+    flags = PRECISION.format(setting=setting, precision=precision)
+    code = flags + software_gpu.model(budget_s=3.0) + TYPES
+    assert lines_of(tmp_path, code) == [products, word]
 
 
 DOORS = """

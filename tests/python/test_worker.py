@@ -23,9 +23,15 @@ from support.faulty_worker import NS
 from support.workers import CONV, OPTIONS, MakeBench, faulty_command
 from torchalgo import _C
 from torchalgo._base.time_budget import Deadline
-from torchalgo._measure.process_bench import MOST_IN_A_ROW, ProcessBench, Worker
+from torchalgo._measure.process_bench import MOST_IN_A_ROW, ProcessBench, TakenSamples, Worker
 from torchalgo._measure.sampling import Bench
-from torchalgo._measure.worker import FLAGS, flushes_denormals, read_state, set_state
+from torchalgo._measure.worker import (
+    FLAGS,
+    _closed_device,
+    flushes_denormals,
+    read_state,
+    set_state,
+)
 from torchalgo._measure.worker_process import default_command
 
 NAMES = ["aten.conv", "cpu.direct", "cpu.im2col_gemm", "cpu.stem"]
@@ -140,6 +146,84 @@ def test_a_worker_that_does_not_start_is_one_warning_and_the_work_is_done_here(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert bench.check(CONV, PRIMITIVES[:1], 1e-5)[0][1] == ""
+
+
+GPU = _C.Device(kind="cuda", name="a fake", isa="sm_90", index=0)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A GPU that this process can use. Returns what is done on it."""
+    done: list[str] = []
+
+    def measure(tasks: Any, **_: Any) -> list[Any]:
+        done.append("measure")
+        return [TakenSamples([NS]) for _ in tasks]
+
+    def check(problem: str, primitives: Any, *_: Any, **__: Any) -> list[tuple[float, str]]:
+        done.append("check")
+        return [(0.0, "")] * len(primitives)
+
+    monkeypatch.setattr(_C, "measure", measure)
+    monkeypatch.setattr(_C, "check_primitives", check)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda index: done.append(f"wait {index}"))
+    return done
+
+
+def test_a_gpu_that_the_worker_cannot_use_is_measured_here_after_one_warning(
+    make_bench: MakeBench, gpu: list[str]
+) -> None:
+    bench = make_bench(closed="CUDA error: devices are busy or unavailable")
+    bench._device = GPU
+    bench.start()  # says nothing
+    with pytest.warns(RuntimeWarning, match=r"cannot use the GPU: CUDA error: devices") as seen:
+        taken = bench.measure(TASKS, **OPTIONS)
+        results = bench.check(CONV, PRIMITIVES, 1e-5)
+        bench.release()
+    assert len(seen) == 1 and gpu == ["wait 0", "measure", "check"]
+    assert [samples.failure for samples in taken] == [""] * 4 == [text for _, text in results]
+
+
+def test_a_gpu_that_no_process_can_use_is_an_error_and_no_failure_of_candidates(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", fail)
+    bench = make_bench(closed="CUDA error: unspecified launch failure")
+    bench._device = GPU
+    with pytest.raises(RuntimeError, match="launch failure"):
+        bench.measure(TASKS, **OPTIONS)
+
+
+def test_a_worker_says_why_it_cannot_use_a_gpu() -> None:
+    request = {"device": {"index": 99}}
+    assert "\n" not in (reason := _closed_device(request)) and reason
+    assert _closed_device({"device": None}) == ""
+
+
+def test_the_worker_releases_the_memory_of_a_gpu_and_lives_on(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    bench._device = GPU
+    bench.release()
+    assert bench.pid is None  # none is started for this
+    bench.measure(TASKS, **OPTIONS)
+    pid = bench.pid
+    bench.release()
+    assert bench.pid == pid and bench.measure(TASKS, **OPTIONS)[0].ns == [NS] * 3
+
+
+@pytest.mark.parametrize("fault", ["segv", "hang", "garbage"])
+def test_a_worker_that_fails_to_release_memory_is_ended(make_bench: MakeBench, fault: str) -> None:
+    bench = make_bench(release=fault)
+    bench._device, bench._least_limit_s = GPU, 0.5
+    bench.measure(TASKS, **OPTIONS)
+    pid = bench.pid
+    assert pid is not None
+    bench.release()
+    assert not is_running(pid)
+    assert bench.measure(TASKS, **OPTIONS)[0].ns == [NS] * 3  # by another one
 
 
 @pytest.mark.parametrize("executable", ["", None, "/usr/sbin/uwsgi", "/nowhere/python3"])

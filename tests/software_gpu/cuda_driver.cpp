@@ -15,8 +15,8 @@ const auto kContext = reinterpret_cast<CUcontext>(0x10);
 extern "C" {
 
 CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
-CUresult cuDeviceGet(CUdevice* device, int) {
-  *device = 0;
+CUresult cuDeviceGet(CUdevice* device, int index) {
+  *device = index;
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetName(char* name, int size, CUdevice) {

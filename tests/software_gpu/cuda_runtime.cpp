@@ -2,7 +2,10 @@
 // libcudart.so.13 of the GPU in software: the functions that torch and torchalgo call. CMake adds
 // functions that refuse for all others.
 #include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -72,6 +75,7 @@ class Memory {
     std::memset(found, 0xff, bytes);
     blocks_[static_cast<char*>(found)] = bytes;
     in_use_ += bytes;
+    log_use();
     *where = found;
     return cudaSuccess;
   }
@@ -83,6 +87,7 @@ class Memory {
     munmap(pointer, std::max<std::size_t>(at->second, 1));
     in_use_ -= at->second;
     blocks_.erase(at);
+    log_use();
     return cudaSuccess;
   }
   bool owns(const void* pointer) {
@@ -99,6 +104,11 @@ class Memory {
   }
 
  private:
+  void log_use() const {
+    software_gpu_log(
+        ("memory " + std::to_string(getpid()) + " " + std::to_string(in_use_)).c_str());
+  }
+
   std::mutex mutex_;
   std::map<char*, std::size_t> blocks_;
   std::size_t in_use_ = 0;
@@ -107,6 +117,17 @@ class Memory {
 Memory& memory() {
   static auto* const all = new Memory;
   return *all;
+}
+
+// Returns false if the GPU has one process and this is another one. The first one holds a lock.
+bool may_use_gpu() {
+  static const bool kMay = [] {
+    const char* const path = std::getenv("SOFTWARE_GPU_EXCLUSIVE");
+    if (path == nullptr) return true;
+    const int file = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    return file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0;
+  }();
+  return kMay;
 }
 
 // The names of kernels by what the host calls them.
@@ -130,9 +151,16 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
   const Work work = kernel_work(at->second, arguments);
   const char* const known = work ? "launch " : "launch-without-effect ";
   software_gpu_log((known + at->second + " " + text_of(grid) + " " + text_of(block)).c_str());
-  return streams().enqueue(
+  return streams().enqueue_kernel(
       stream, work ? work : [] {});
 }
+
+int device_count() {
+  const char* const text = std::getenv("SOFTWARE_GPU_COUNT");
+  return text == nullptr ? 1 : std::atoi(text);
+}
+
+bool is_device(int device) { return device >= 0 && device < device_count(); }
 
 const std::map<int, int>& attributes() {
   static const std::map<int, int> kValues = {
@@ -188,11 +216,11 @@ cudaError_t wait_for(cudaEvent_t handle) {
 }  // namespace
 
 cudaError_t software_gpu_enqueue(cudaStream_t stream, const Work* work) {
-  return remember(streams().enqueue(stream, *work));
+  return remember(streams().enqueue_kernel(stream, *work));
 }
 
 cudaError_t software_gpu_enqueue_call(cudaStream_t stream, void (*work)(void*), void* data) {
-  return remember(streams().enqueue(stream, [work, data] { work(data); }));
+  return remember(streams().enqueue_kernel(stream, [work, data] { work(data); }));
 }
 
 extern "C" {
@@ -200,21 +228,25 @@ extern "C" {
 // ---- devices -----------------------------------------------------------------------------------
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  return call("cudaGetDeviceCount", [&] { return give(count, 1); });
+  return call("cudaGetDeviceCount", [&] { return give(count, device_count()); });
 }
-cudaError_t cudaGetDevice(int* device) { return give(device, 0); }
+cudaError_t cudaGetDevice(int* device) { return give(device, Streams::current_device); }
 cudaError_t cudaSetDevice(int device) {
-  return remember(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+  return call("cudaSetDevice", [&] {
+    if (!is_device(device)) return cudaErrorInvalidDevice;
+    Streams::current_device = device;
+    return cudaSuccess;
+  });
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return call("cudaDeviceGetAttribute", [&] {
-    if (device != 0) return cudaErrorInvalidDevice;
+    if (!is_device(device)) return cudaErrorInvalidDevice;
     const auto at = attributes().find(attribute);
     return give(value, at != attributes().end() ? at->second : 0);
   });
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* result, int device) {
-  if (device != 0) return remember(cudaErrorInvalidDevice);
+  if (!is_device(device)) return remember(cudaErrorInvalidDevice);
   const auto get = [](int attribute) { return attributes().at(attribute); };
   cudaDeviceProp all = {};
   std::strncpy(all.name, kName, sizeof all.name - 1);
@@ -274,7 +306,9 @@ const char* cudaGetErrorString(cudaError_t error) {
 // ---- memory ------------------------------------------------------------------------------------
 
 cudaError_t cudaMalloc(void** where, std::size_t bytes) {
-  return unsafe("cudaMalloc", [&] { return memory().allocate(where, bytes); });
+  return unsafe("cudaMalloc", [&] {
+    return may_use_gpu() ? memory().allocate(where, bytes) : cudaErrorDevicesUnavailable;
+  });
 }
 cudaError_t cudaFree(void* pointer) {
   return unsafe("cudaFree", [&] { return memory().free(pointer); });

@@ -14,6 +14,9 @@
 // operations on the CPU. The kernels of csrc/cuda/transform.cu are computed here.
 //
 // Environment variables:
+//   SOFTWARE_GPU_COUNT  the number of GPUs, 1 by default
+//   SOFTWARE_GPU_EXCLUSIVE  a file: the first process that locks it is the only one that may use
+//                       the GPUs, as in the compute mode "exclusive process"
 //   SOFTWARE_GPU_LOG    a file; each call of interest appends a line
 //   SOFTWARE_GPU_FAULT  "FUNCTION:N:STATUS": the N-th call of FUNCTION, from 1, returns STATUS.
 //   After

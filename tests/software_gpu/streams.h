@@ -33,6 +33,7 @@ struct Capture {
 };
 
 struct Stream {
+  int device = 0;
   int priority = 0;
   unsigned flags = cudaStreamDefault;
   std::shared_ptr<Capture> capture;  // null: none
@@ -59,7 +60,7 @@ class Streams {
   }
   cudaStream_t create(unsigned flags, int priority) {
     const std::lock_guard lock(mutex);
-    auto* const stream = new Stream{priority, flags, nullptr};
+    auto* const stream = new Stream{current_device, priority, flags, nullptr};
     all_.insert(stream);
     return reinterpret_cast<cudaStream_t>(stream);
   }
@@ -67,6 +68,12 @@ class Streams {
     const std::lock_guard lock(mutex);
     auto* const stream = reinterpret_cast<Stream*>(handle);
     if (all_.erase(stream) > 0) delete stream;
+  }
+
+  /// Returns the status of a kernel's launch: the stream must be one of the current GPU.
+  cudaError_t enqueue_kernel(cudaStream_t handle, const Work& work) {
+    const bool is_here = is_legacy(handle) || of(handle).device == current_device;
+    return is_here ? enqueue(handle, work) : cudaErrorInvalidResourceHandle;
   }
 
   cudaError_t enqueue(cudaStream_t handle, const Work& work) {
@@ -141,6 +148,7 @@ class Streams {
   }
 
   static inline thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+  static inline thread_local int current_device = 0;
   std::mutex mutex;
 
  private:

@@ -102,7 +102,8 @@ def optimize(
             traced, or scripted if it branches on tensor values. A ScriptModule is taken as it is.
             A program from torch.export has its own example inputs, and runs the sizes that its
             dynamic_shapes allow.
-            On a GPU, torch.backends.cudnn.deterministic and .allow_tf32 restrict the candidates.
+            On a GPU, torch.backends.cudnn.deterministic and .conv.fp32_precision (or .allow_tf32)
+            restrict the candidates.
         example_inputs: a tensor, or a sequence of forward's arguments. The plan is made for their
             data types and shapes. None: the plan is made at the first call. Arguments may be lists,
             dicts and the like. Arguments that are not tensors are part of the plan, see

@@ -204,7 +204,10 @@ def profile(
         budget_s, max_rel_error if check else None, workspace_limit_bytes, runtime_compiled
     )
     warn_if_busy(torch.get_num_threads(), None)
-    rows = [row for problem in layers for row in _measured(problem, where, effort)]
+    try:
+        rows = [row for problem in layers for row in _measured(problem, where, effort)]
+    finally:
+        _bench_on(where).release()
     name = describe_device(where) or f"{where.name}, {where.threads} threads"
     return Profile(name, layers, rows)
 

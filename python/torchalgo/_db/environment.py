@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from torchalgo import _C
+from torchalgo._base.f32_precision import convolutions_use_tf32, products_use_tf32
 from torchalgo._C import matches_name
 from torchalgo._ir.costs import environment as plan_environment
 
@@ -166,11 +167,13 @@ def _cpu_flags() -> str:
 
 
 def _gpu_flags() -> str:
+    """Returns the settings of a user that change what ATen's operations run on a GPU."""
     cudnn = torch.backends.cudnn
-    return (
+    text = (
         f"cudnn={int(cudnn.enabled)} benchmark={int(cudnn.benchmark)}"
-        f" deterministic={int(cudnn.deterministic)} tf32={int(cudnn.allow_tf32)}"
+        f" deterministic={int(cudnn.deterministic)} tf32={int(convolutions_use_tf32())}"
     )
+    return f"{text} matmul=tf32" if products_use_tf32() else text
 
 
 @functools.cache

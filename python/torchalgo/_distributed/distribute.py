@@ -221,14 +221,17 @@ def work_for_rank_0(ranks: Ranks, bench: Bench) -> Any:
     """
     step = 0
     bench.start()
-    while True:
-        step += 1
-        [task] = ranks.receive([_task(step)], patience=2)
-        if "last" in task:
-            return task["last"]
-        share = task.get(str(ranks.rank))
-        if share is not None:
-            ranks.post(_result(step, ranks.rank), do_share(bench, share, ranks.check))
+    try:
+        while True:
+            step += 1
+            [task] = ranks.receive([_task(step)], patience=2)
+            if "last" in task:
+                return task["last"]
+            share = task.get(str(ranks.rank))
+            if share is not None:
+                ranks.post(_result(step, ranks.rank), do_share(bench, share, ranks.check))
+    finally:
+        bench.release()
 
 
 def do_share(bench: Bench, share: Mapping[str, Any], check: Callable[[], None]) -> list[Any]:

@@ -23,6 +23,7 @@ from typing import ClassVar
 import torch
 
 from torchalgo import _C
+from torchalgo._base.f32_precision import cpu_is_exact
 from torchalgo._ir.costs import TICKS_PER_NS, Key
 from torchalgo._ir.problems import dtype_of
 
@@ -101,11 +102,11 @@ class Peaks:
     def roofline_ns(self, problem: str, primitive: _C.Primitive) -> float:
         """Returns the time of a run at these rates: of its arithmetic or of its bytes.
 
-        The arithmetic counts only for PROBED_TYPES with torch's float32 matmul precision "highest".
+        The arithmetic counts only for PROBED_TYPES, and only if torch rounds no float32 number.
         """
         flops, size = _C.least_work(problem, primitive)
         ns = size / self.bandwidth(size) if size else 0.0
-        if dtype_of(problem) in PROBED_TYPES and torch.get_float32_matmul_precision() == "highest":
+        if dtype_of(problem) in PROBED_TYPES and cpu_is_exact():
             ns = max(ns, flops / self.flops_per_ns)
         return ns
 

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchalgo import _C
+from torchalgo._base.f32_precision import convolutions_use_tf32
 from torchalgo._C import Error
 from torchalgo._ir.choices import DTYPES, TORCH_DTYPES, Direction, near
 
@@ -301,10 +302,7 @@ def compute_type(dtype: torch.dtype, device_kind: str) -> str:
             f" of {', '.join(DTYPES)}"
         )
     word = TORCH_DTYPES[dtype]
-    if word != "f32" or device_kind != "cuda":
-        return word
-    cudnn: Any = torch.backends.cudnn
-    return "tf32" if cudnn.conv.fp32_precision == "tf32" else "f32"
+    return "tf32" if word == "f32" and device_kind == "cuda" and convolutions_use_tf32() else word
 
 
 @contextmanager

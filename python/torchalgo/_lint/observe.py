@@ -309,7 +309,7 @@ class Timer(TorchDispatchMode):
 @contextlib.contextmanager
 def same_random() -> Iterator[None]:
     """Runs its body with a fixed seed, and leaves the caller's random numbers as they were."""
-    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(0)
         yield

@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from torchalgo import _C
 from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.time_budget import Deadline
@@ -95,7 +97,7 @@ class Worker:
         """Returns the answer to one request, see WorkerProcess.ask. Starts the worker if needed.
 
         Raises: WorkerDeathError if the worker ends before it answers; NoWorkerError if no worker
-            can be started; torchalgo.Error if the request is invalid.
+            can be started, or if it cannot use the GPU; torchalgo.Error if the request is invalid.
         """
         with self._lock:
             for starts_left in reversed(range(MOST_STARTS)):
@@ -105,9 +107,16 @@ class Worker:
                 except NoWorkerError:
                     if not starts_left:
                         raise
+        if "closed" in answer:
+            raise NoWorkerError(f"it cannot use the GPU: {answer['closed']}")
         if "error" in answer:
             raise _C.Error(with_inner_code(f"TA3001 {answer['error']}"))
         return answer
+
+    def is_usable(self) -> bool:
+        """Returns True if the worker runs and the next request needs no other one."""
+        with self._lock:
+            return self._process is not None and self._process.is_usable()
 
     def close(self) -> None:
         """Ends the worker. The next request starts another one."""
@@ -128,11 +137,10 @@ class Worker:
         self._process = None
 
     def _started(self) -> WorkerProcess:
-        process = self._process
-        if process is None or not process.is_usable():
+        if self._process is None or not self._process.is_usable():
             self.end()
-            process = self._process = WorkerProcess(self._command(), self._memory_limit_bytes)
-        return process
+            self._process = WorkerProcess(self._command(), self._memory_limit_bytes)
+        return self._process
 
 
 worker = Worker()
@@ -162,7 +170,8 @@ class ProcessBench:
     Then its failure is the reason, and the other candidates of the call still get their samples.
     Before a candidate is blamed for a crash, it is tried alone: another candidate may have written
     into its memory, or the worker may have been ended from outside.
-    If no worker can be started, candidates run in this process, after one warning.
+    If no worker can be started, or if it cannot use the GPU, candidates run in this process, after
+    one warning.
     """
 
     def __init__(
@@ -196,6 +205,19 @@ class ProcessBench:
         if self._has_worker:
             with contextlib.suppress(NoWorkerError, WorkerDeathError, _C.Error):
                 self._ask({"do": "start"}, [])
+
+    def release(self) -> None:
+        """Gives the memory of a GPU back that the worker keeps for the next visit.
+
+        The worker itself is kept, because its start takes seconds. Raises nothing.
+        """
+        if self._device is None or self._device.kind == "cpu" or not self._has_worker:
+            return
+        if not self._worker.is_usable():
+            self._worker.close()
+            return
+        with contextlib.suppress(NoWorkerError, WorkerDeathError, _C.Error):
+            self._ask({"do": "release"}, [])
 
     def measure(self, tasks: Sequence[Task], **options: Any) -> list[Any]:
         """Times `tasks` as _C.measure does, and returns one result per task."""
@@ -347,6 +369,13 @@ class ProcessBench:
         warnings.warn(f"torchalgo: {self._given_up}", RuntimeWarning, stacklevel=2)
 
     def _go_without(self, missing: NoWorkerError) -> None:
+        """Lets this process measure, after a warning.
+
+        Raises: RuntimeError of torch if this process cannot use the GPU either. Else each candidate
+            would seem to fail.
+        """
+        if self._device is not None and self._device.kind == "cuda":
+            torch.cuda.synchronize(self._device.index)
         if self._has_worker:
             warnings.warn(
                 f"torchalgo measures in this process, which a candidate that crashes would end: no"

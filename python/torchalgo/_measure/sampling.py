@@ -74,6 +74,7 @@ class Bench:
     peaks: Callable[[], Peaks | None] = no_peaks
     pid: Callable[[], int | None] = os.getpid  # the id of the process that measures
     start: Callable[[], None] = lambda: None  # waits until that process can measure
+    release: Callable[[], None] = lambda: None  # frees the memory that it keeps for measuring
 
     def sampler(
         self, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
@@ -93,7 +94,7 @@ class Bench:
             isolated = process_bench.ProcessBench(device, deadline=deadline)
             return Bench(
                 isolated.measure, isolated.check, peaks=peaks, pid=lambda: isolated.pid,
-                start=isolated.start,
+                start=isolated.start, release=isolated.release,
             )  # fmt: skip
         if device is None:
             return Bench(peaks=peaks)

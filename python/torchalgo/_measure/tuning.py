@@ -119,6 +119,7 @@ class Tuning:
             self.state, self._bench, self._sampler, self._checker, self._fallback, call
         )
         self._has_started = False  # the process that measures
+        self._has_run = False  # a step whose memory is not released
         self._has_looked = False  # at the load of the machine
         self._resumes_left = MOST_RESUMES
 
@@ -238,6 +239,14 @@ class Tuning:
             made of what is known, and on the second Ctrl-C.
         """
         question = Question(planner, limits, prefixes, checked, rough, fastest_alone, options)
+        try:
+            return self._answer(question)
+        finally:  # the guard and the user may need the memory
+            if self._has_run:
+                self._bench.release()
+            self._has_run = False
+
+    def _answer(self, question: Question) -> _C.Plan:
         while True:
             try:
                 with self.timings.step("solve"):
@@ -261,6 +270,7 @@ class Tuning:
             self._has_started = True
             with self.timings.step("start"):
                 self._bench.start()
+        self._has_run = True
         if isinstance(step, Measure):
             self._measure(step)
         elif isinstance(step, Check):

@@ -51,6 +51,8 @@ FLAGS = (
 
 Request = Mapping[str, Any]
 
+_opened: set[int] = set()  # the GPUs that this process uses
+
 
 def flushes_denormals() -> bool:
     """Returns whether this thread's arithmetic treats denormal numbers as zero."""
@@ -175,13 +177,43 @@ def _attempt(request: Request, board: memoryview) -> dict[str, Any]:
         "start": lambda request, _: _start_device(request),
         "measure": _measure,
         "check": _check,
+        "release": lambda *_: _release(),
     }
+    if reason := _closed_device(request):
+        return {"closed": reason}
     try:
         set_state(request["state"])
         results = steps[request["do"]](request, board)
     except _C.Error as error:
         return {"error": str(error)}
     return {"results": results, "lost": _lost_device(request)}
+
+
+def _closed_device(request: Request) -> str:
+    """Returns why this process cannot open the GPU of a request; "" if it can, or on the CPU.
+
+    In the compute mode "exclusive process", a GPU has one process: the user's. A GPU may also have
+    too little memory left for a second one.
+    """
+    device = request["device"]
+    if device is None or device["index"] in _opened:
+        return ""
+    import torch
+
+    try:
+        torch.zeros(1, device=f"cuda:{device['index']}")
+    except RuntimeError as error:
+        return str(error).partition("\n")[0]
+    _opened.add(device["index"])
+    return ""
+
+
+def _release() -> list[Any]:
+    """Gives memory that no tensor uses back to the GPU."""
+    import torch
+
+    torch.cuda.empty_cache()
+    return []
 
 
 def _start_device(request: Request) -> list[Any]:

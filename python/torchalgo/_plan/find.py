@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from torchalgo import _C
+from torchalgo._base.f32_precision import convolutions_use_tf32
 from torchalgo._capture.freeze import ScriptModule
 from torchalgo._ir.overrides import is_convolution
 
@@ -31,7 +32,7 @@ def import_model(
 ) -> _C.Imported:
     """Imports the graph to plan. On a GPU, f32 convolutions may use TF32 if torch allows it."""
     imported = _C.import_graph(frozen._c, inputs)
-    if device is not None and torch.backends.cudnn.allow_tf32:
+    if device is not None and convolutions_use_tf32():
         return _C.with_tf32_convolutions(imported)
     return imported
 

@@ -38,11 +38,14 @@ class GraphDevice(Protocol):
     def capture(self, run: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
         """Captures what `run` enqueues. Returns its result, and a function that runs it again."""
 
-    def turn(self) -> contextlib.AbstractContextManager[None]:
-        """In this context, the work of earlier contexts is done, on whatever stream it was."""
+    def turn(self, device: torch.device) -> contextlib.AbstractContextManager[None]:
+        """Returns a context in which `device` is the current one.
+
+        Work of earlier contexts is done before work of this one, on whatever stream it was.
+        """
 
     def wait(self) -> None:
-        """Waits until all work is done."""
+        """Waits until all work of the current device is done."""
 
 
 class CudaGraphs:
@@ -65,16 +68,20 @@ class CudaGraphs:
                 run()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=aside):
+        # Another thread may allocate memory meanwhile, which the mode "global" forbids.
+        with torch.cuda.graph(
+            graph, pool=self._pool, stream=aside, capture_error_mode="thread_local"
+        ):
             result = run()
         return result, graph.replay
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        if self._done is not None:
-            torch.cuda.current_stream().wait_event(self._done)
-        yield
-        self._done = torch.cuda.current_stream().record_event()
+    def turn(self, device: torch.device) -> Iterator[None]:
+        with torch.cuda.device(device):  # streams and graphs belong to the current GPU
+            if self._done is not None:
+                torch.cuda.current_stream().wait_event(self._done)
+            yield
+            self._done = torch.cuda.current_stream().record_event()
 
     def wait(self) -> None:
         torch.cuda.synchronize()
@@ -142,7 +149,7 @@ class CapturedCalls(nn.Module):
             self.uncaptured_runs += 1
             return self._optimized(*args, **kwargs)
         self._optimized._check_weights()
-        with self._lock, torch.no_grad(), self._device.turn():
+        with self._lock, torch.no_grad(), self._device.turn(args[0].device):
             graph = self._graphs.get(key)
             if graph is None or graph.results is not self._optimized._results:
                 graph = self._graphs[key] = self._capture(args)

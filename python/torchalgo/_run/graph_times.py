@@ -34,6 +34,7 @@ def graph_times(
     PyTorch's graphs are made with cuDNN's benchmark mode, in nchw and in channels_last, and by
     torch.compile(mode="reduce-overhead"). A way that fails has no times.
     """
+    device = inputs[0].device
     others, failures = drop_failing(
         {
             name: BenchmarkedCall(BuiltOnCall(lambda make=make: make(model, inputs)))  # type: ignore[misc]
@@ -44,7 +45,7 @@ def graph_times(
         {GRAPHED: graphed, PLAIN: plain, **others},
         rounds=rounds,
         budget_s=budget_s,
-        synchronize=torch.cuda.synchronize,
+        synchronize=lambda: torch.cuda.synchronize(device),
     )
     return CallTimes(times, failures)
 
@@ -52,7 +53,8 @@ def graph_times(
 def _with_graph(model: nn.Module, inputs: Sequence[Tensor]) -> Call:
     """Captures a copy of `model` as a CUDA graph, and returns a call that launches it."""
     own = copy.deepcopy(model).requires_grad_(False)  # or the backward pass is captured too
-    graphed = torch.cuda.make_graphed_callables(own, tuple(inputs))
+    with torch.cuda.device(inputs[0].device):
+        graphed = torch.cuda.make_graphed_callables(own, tuple(inputs))
     return lambda: graphed(*inputs)
 
 

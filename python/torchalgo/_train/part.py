@@ -8,10 +8,10 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, fx
 
 from torchalgo import _C
+from torchalgo._base.f32_precision import convolutions_use_tf32
 from torchalgo._ir.plan import Plan
 from torchalgo._plan.describe import native_plan
 from torchalgo._plan.find import is_deterministic
@@ -79,7 +79,7 @@ class Run:
 
 
 def parts_of(traced: Traced, inputs: Sequence[Tensor], target: Target) -> dict[str, Part]:
-    is_tf32 = target.device is not None and torch.backends.cudnn.allow_tf32
+    is_tf32 = target.device is not None and convolutions_use_tf32()
     parts = {}
     for name, module in traced.regions.items():
         own = region_graph(module, "tf32" if is_tf32 else "f32")

@@ -249,6 +249,38 @@ TEST_F(PlannedOpTest, FallsBackToAtenFromEveryLayoutToEveryLayout) {
   }
 }
 
+// A library with heuristics, which fuses nothing behind `fused`.
+Algorithm library_that_fuses(const Epilogue& fused) {
+  Algorithm library = *find_algorithm(aten_algorithms(), "aten.conv");
+  library.name = "cpu.library";
+  library.is_fallback = false;
+  library.offer_one = [fused](const Problem& problem, const Device&,
+                              const Primitive& asked) -> Offer {
+    if (asked.name != "cpu.library") return {{}, "has no such engine"};
+    if (epilogue_of(problem) != fused) return {{}, "fuses something else"};
+    return {{{"cpu.library.e7", asked.src, asked.dst, 0}}, {}};
+  };
+  library.offer = [](const Problem&, const Device&) -> Offer {
+    return {{{"cpu.library.e0", Layout::kNhwc, Layout::kNhwc, 0}}, {}};  // first, and slow
+  };
+  return library;
+}
+
+TEST_F(PlannedOpTest, RunsTheProposalOfALibraryWithTheRestOfTheEpilogueBehindIt) {
+  Algorithms rows = aten_algorithms();
+  rows.push_back(library_that_fuses({PostOp::kBias}));
+  for (const char* const epilogue : {"+bias", "+bias+add+silu"}) {
+    const std::string text = "fwd_f32_n2c12h9w8_k20r3s3_st1x1_pad1x1_dil1x1_g1";
+    const Layer layer((text + epilogue).c_str(),
+                      {"cpu.library.e99", Layout::kNhwc, Layout::kNhwc, 0}, rows);
+    EXPECT_TRUE(is_close(layer.run(layer.problem)));
+    ASSERT_EQ(warnings_.texts.size(), 1U);
+    EXPECT_NE(warnings_.texts[0].find("cpu.library.e7 runs instead"), std::string::npos)
+        << warnings_.texts[0];
+    warnings_.texts.clear();
+  }
+}
+
 TEST_F(PlannedOpTest, FallbackLeavesZeroPadLanesInTheDenseStridesOfThePlan) {
   const Layer layer(kConv, {"cpu.gone", Layout::kNchw, Layout::kNChw16c, 0}, aten_algorithms());
   const at::Tensor dst = layer.op->run({layer.sample.src}, {});

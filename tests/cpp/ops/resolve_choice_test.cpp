@@ -46,7 +46,10 @@ Algorithm library_row(std::string_view name, std::vector<std::string> names,
                       std::vector<std::pair<Layout, Layout>> layouts, Traits traits = {},
                       std::optional<DType> only = {}) {
   Algorithm row = row_of(name, {});
+  const Direction direction =
+      name.ends_with("bwd_data") ? Direction::kBackwardData : Direction::kForward;
   row.offer_one = [=](const Problem& problem, const Device&, const Primitive& asked) -> Offer {
+    if (std::get<ConvProblem>(problem).direction != direction) return {{}, "has another direction"};
     if (only && dtype_of(problem) != *only) return {{}, "computes in another type"};
     for (const std::string& known : names) {
       for (const auto& [src, dst] : layouts) {

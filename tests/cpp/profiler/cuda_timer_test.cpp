@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "fake_kernel.h"
+#include "profiler/caches.h"
 #include "profiler/measure.h"
 
 namespace torchalgo {
@@ -150,8 +151,10 @@ TEST(CudaTimer, StopsWarmingUpWhatNeverSettles) {
 struct FakeRow {
   FakeGpu gpu;
   std::set<const void*> inputs, weights, results;
+  std::vector<c10::weak_intrusive_ptr<at::TensorImpl>> packed;  // all that were made
+  std::size_t most_alive = 0;                                   // of these, in a run
 
-  Algorithm row(std::string_view name) {
+  Algorithm row(std::string_view name, at::MemoryFormat packing = at::MemoryFormat::Contiguous) {
     Algorithm row;
     row.name = name;
     row.prepare = prepare_fake(
@@ -159,17 +162,22 @@ struct FakeRow {
           inputs.insert(args.src[0].data_ptr());
           weights.insert(args.packed[0].weights.data_ptr());
           results.insert(args.dst.data_ptr());
+          const auto is_alive = [](const auto& tensor) { return !tensor.expired(); };
+          most_alive = std::max<std::size_t>(most_alive, std::ranges::count_if(packed, is_alive));
           gpu.run();
           return args.dst;
         },
-        [](const Weights& weights) {
-          return Packed{{weights[0].weights.clone(), {}}};
+        [this, packing](const Weights& weights) {
+          const at::Tensor made = weights[0].weights.clone(packing);
+          packed.emplace_back(made.getIntrusivePtr());
+          return Packed{{made, {}}};
         });
     return row;
   }
 };
 
-const char* const kConv = "fwd_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1";  // 768 bytes
+const char* const kConv = "fwd_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1";     // 768 bytes
+const char* const kConv3x3 = "fwd_f32_n1c8h4w4_k8r3s3_st1x1_pad1x1_dil1x1_g1";  // 2816 bytes
 
 TEST(MeasureInterleaved, RotatesAllBuffersThroughTwiceAColdCache) {
   FakeRow fake;
@@ -186,7 +194,7 @@ TEST(MeasureInterleaved, RotatesAllBuffersThroughTwiceAColdCache) {
   EXPECT_EQ(fake.results.size(), 11U);
 }
 
-TEST(MeasureInterleaved, SharesInputsBetweenPrimitivesOfOneProblemAndLayout) {
+TEST(MeasureInterleaved, SharesInputsAndEqualPackedWeightsBetweenPrimitives) {
   FakeRow fake;
   const Algorithms rows = {fake.row("a.a"), fake.row("b.b")};
   MeasureOptions options;
@@ -197,7 +205,41 @@ TEST(MeasureInterleaved, SharesInputsBetweenPrimitivesOfOneProblemAndLayout) {
                                            rows, options);
   EXPECT_EQ(results[1].failure, "");
   EXPECT_EQ(fake.inputs.size(), 11U);
-  EXPECT_EQ(fake.weights.size(), 22U);
+  EXPECT_EQ(fake.weights.size(), 11U);
+}
+
+TEST(MeasureInterleaved, HoldsTheWeightsOfManyPrimitivesOncePerPacking) {
+  FakeRow fake;
+  const std::vector<std::string> names = {"a.a", "a.b", "a.c", "a.d", "a.e", "a.f"};
+  Algorithms rows;
+  std::vector<Task> tasks;
+  for (const std::string& name : names) {
+    rows.push_back(fake.row(name, rows.size() % 2 == 0 ? at::MemoryFormat::Contiguous
+                                                       : at::MemoryFormat::ChannelsLast));
+    // The sums of a network differ in their epilogues: the weights are the same.
+    const char* const epilogue = rows.size() < 4 ? "" : "+relu";
+    tasks.push_back(
+        {parse_problem(std::string(kConv3x3) + epilogue), {name, Layout::kNchw, Layout::kNchw}});
+  }
+  MeasureOptions options;
+  options.timer = cuda_timer(fake.gpu.queue());
+  for (const Measurement& result : measure_interleaved(tasks, rows, options)) {
+    EXPECT_EQ(result.failure, "");
+    EXPECT_EQ(result.ns.size(), 9U);
+  }
+  EXPECT_EQ(fake.weights.size(), 2 * 3U);  // 2 * 4096 / 2816 + 1 sets of each packing
+}
+
+TEST(MeasureInterleaved, KeepsNoWeightsThatARunHasPacked) {
+  FakeRow fake;
+  const Algorithms rows = {fake.row("a.a")};
+  MeasureOptions options;
+  options.timer = cuda_timer(fake.gpu.queue());
+  options.cold_bytes = kChangedWeights;
+  const Primitive primitive = {"a.a", Layout::kNchw, Layout::kNchw};
+  EXPECT_EQ(measure(parse_problem(kConv3x3), primitive, rows, options).failure, "");
+  EXPECT_GT(fake.packed.size(), 3U);
+  EXPECT_EQ(fake.most_alive, 1U);
 }
 
 TEST(MeasureInterleaved, TimesTheFirstTaskTwiceForAControl) {

@@ -5,7 +5,8 @@
 
 Each named primitive does its fault instead of running; the others take no time, and torch is not
 even imported. "start" names a fault of the worker itself before it is ready, "pause" the seconds
-that each candidate takes. `"real": "yes"`: the others run in truth.
+that each candidate takes, "closed" the reason why the worker cannot use the GPU, "release" a fault
+of that request. `"real": "yes"`: the others run in truth.
 """
 
 from __future__ import annotations
@@ -108,6 +109,11 @@ def replace_steps(worker: Any, faults: dict[str, str]) -> None:
     worker._start = lambda first: {"isa": faults["isa"], "version": faults["version"]}
 
     def attempt(request: Any, board: Any) -> dict[str, Any]:
+        if "closed" in faults:
+            return {"closed": faults["closed"]}
+        if request["do"] in ("start", "release"):
+            FAULTS.get(faults.get(request["do"], ""), lambda: None)()
+            return {"results": [], "lost": ""}
         primitives = request.get("primitives") or [primitive for _, primitive in request["tasks"]]
         for i, primitive in enumerate(primitives):
             step(faults, board, i, primitive[0])

@@ -6,9 +6,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 TESTS = Path(__file__).resolve().parents[2]
+NONE: Mapping[str, str] = MappingProxyType({})
 BUILD = Path(os.environ.get("TORCHALGO_BUILD_DIR", TESTS.parent / "build" / "release"))
 LIBRARIES = [
     BUILD / "tests" / "software_gpu" / name
@@ -20,27 +23,37 @@ def is_built() -> bool:
     return all(path.exists() for path in LIBRARIES)
 
 
-def environment(tmp_path: Path, fault: str = "") -> dict[str, str]:
+def environment(
+    tmp_path: Path, fault: str = "", variables: Mapping[str, str] = NONE
+) -> dict[str, str]:
     """Returns the variables of such a process. Its log is tmp_path / "gpu.log"."""
     folders = [TESTS / "software_gpu" / "python", TESTS / "python", TESTS.parent / "benchmarks"]
-    return os.environ | {
-        "LD_PRELOAD": " ".join(map(str, LIBRARIES)),
-        "PYTHONPATH": os.pathsep.join([*map(str, folders), *filter(None, sys.path)]),
-        "SOFTWARE_GPU_LOG": str(tmp_path / "gpu.log"),
-        "SOFTWARE_GPU_FAULT": fault,
-        "TORCHALGO_CACHE_DIR": str(tmp_path / "cache"),
-        "TORCH_DEVICE_BACKEND_AUTOLOAD": "1",
-        "CUDA_VISIBLE_DEVICES": "0",
-        "OMP_NUM_THREADS": "1",
-    }
+    return (
+        os.environ
+        | {
+            "LD_PRELOAD": " ".join(map(str, LIBRARIES)),
+            "PYTHONPATH": os.pathsep.join([*map(str, folders), *filter(None, sys.path)]),
+            "SOFTWARE_GPU_LOG": str(tmp_path / "gpu.log"),
+            "SOFTWARE_GPU_FAULT": fault,
+            "TORCHALGO_CACHE_DIR": str(tmp_path / "cache"),
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": "1",
+            "CUDA_VISIBLE_DEVICES": "0",
+            "OMP_NUM_THREADS": "1",
+        }
+        | dict(variables)
+    )
 
 
 def run(
-    tmp_path: Path, *arguments: str, fault: str = "", timeout_s: float = 600.0
+    tmp_path: Path,
+    *arguments: str,
+    fault: str = "",
+    timeout_s: float = 600.0,
+    variables: Mapping[str, str] = NONE,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs python with `arguments`."""
+    """Runs python with `arguments`. `variables` are added to its environment, see gpu.h."""
     return subprocess.run(
-        [sys.executable, *arguments], env=environment(tmp_path, fault), cwd=tmp_path,
+        [sys.executable, *arguments], env=environment(tmp_path, fault, variables), cwd=tmp_path,
         capture_output=True, text=True, timeout=timeout_s, check=False,
     )  # fmt: skip
 

@@ -178,8 +178,15 @@ class Call:
             if result.numel() and shares_memory(result, host):
                 return gpu.as_strided(result.size(), result.stride(), result.storage_offset())
         return torch.empty_strided(
-            result.size(), result.stride(), dtype=result.dtype, device="cuda"
+            result.size(), result.stride(), dtype=result.dtype, device=self.device
         )
+
+    @property
+    def device(self) -> torch.device:
+        """The GPU of the arguments; the current one if none is a tensor."""
+        if self.pairs:
+            return self.pairs[0][0].device
+        return torch.device("cuda", torch.cuda.current_device())
 
 
 def shares_memory(a: Tensor, b: Tensor) -> bool:
@@ -233,7 +240,7 @@ class Gpu:
 
     def call(self, op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = Call(op, args, kwargs)
-        stream = torch._C._cuda_getCurrentRawStream(0)
+        stream = torch._C._cuda_getCurrentRawStream(call.device.index)
         if not self.is_capturing(stream):
             results = call.run()
             moved = mapped(results, call.on_gpu)
@@ -250,7 +257,8 @@ class Gpu:
 
         work = Enqueued(replay)
         _kept_alive.append(work)
-        self.runtime.software_gpu_enqueue_call(stream, work, None)
+        with torch.cuda.device(call.device):
+            self.runtime.software_gpu_enqueue_call(stream, work, None)
         return moved
 
 
