@@ -19,7 +19,19 @@ from typing import Any
 import pytest
 
 # Hardware and rights that a test needs. Packages are not among them: `make` installs those.
-KNOWN_SKIPS = ("needs AVX-512",)
+KNOWN_SKIPS = (
+    "there is a GPU",
+    "this torch has no cuDNN",
+    "no golden (file|plans) (for|of) cuDNN",
+    "no toolkit, or a real driver",
+    "this build has no nvcc",
+    "no cuobjdump here",
+    "cuobjdump has no nvdisasm beside it",
+    "the GPU in software is not built",
+    "the system does not count waiting",
+    "only root can give files away",
+    "runs in a process of its own, below",
+)
 LISTED_S = 1.0  # the shortest test that a record lists
 
 
@@ -56,14 +68,14 @@ class RunRecord:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid] += dict(report.user_properties).get("processor_s", 0.0)
         if report.when == "call" or report.outcome != "passed":
-            self.counts[report.outcome] += 1
+            self.counts["xfailed" if hasattr(report, "wasxfail") else report.outcome] += 1
         self.note_skip(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         self.note_skip(report)  # of a whole file
 
     def note_skip(self, report: pytest.TestReport | pytest.CollectReport) -> None:
-        if report.outcome == "skipped":
+        if report.outcome == "skipped" and not hasattr(report, "wasxfail"):
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
             self.skips[str(reason).removeprefix("Skipped: ")] += 1
 
@@ -115,8 +127,6 @@ def add_options(parser: pytest.Parser) -> None:
 
 def register(config: pytest.Config) -> None:
     config.pluginmanager.register(Clock())
-    if not hasattr(
-        config, "workerinput"
-    ):  # workers of xdist send their reports to the first process
+    if not hasattr(config, "workerinput"):  # else xdist's first process gets the reports
         known_skips = config.getoption("--known-skips")
         config.pluginmanager.register(RunRecord(config.getoption("--record"), known_skips))
