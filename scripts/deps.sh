@@ -17,6 +17,8 @@ else
   [ -e "$header" ] || missing+=(python3-dev)
 fi
 [ -e /usr/include/gtest/gtest.h ] || missing+=(libgtest-dev)
+# ccache is not needed, so only root gets it.
+[ "$(id -u)" -ne 0 ] || have ccache || missing+=(ccache)
 if [ ${#missing[@]} -eq 0 ]; then
   version=$(g++ -dumpversion | cut -d. -f1)
   if [ "$version" -lt 12 ]; then

@@ -156,6 +156,7 @@ def test_an_impossible_fresh_is_an_error() -> None:
         torchalgo.optimize(model, x, settings=torchalgo.Settings(fresh="yes"))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_where_nothing_is_measured_no_worker_starts(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
