@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -39,6 +40,10 @@ class Mutant:
         return any(path.startswith("csrc/") for path in self.paths)
 
 
+class BuildError(RuntimeError):
+    """The mutants do not compile."""
+
+
 class Tree:
     """A work tree of the commit, with a build of its own and some of the mutants."""
 
@@ -50,6 +55,9 @@ class Tree:
             git(ROOT, "worktree", "add", "--detach", str(path), self.commit)
         git(path, "reset", "-q", "--hard")
         git(path, "checkout", "-q", "--detach", self.commit)
+        # With its tools at the same place as in ROOT, ccache has the objects of ROOT's build.
+        if not (path / ".venv").exists():
+            (path / ".venv").symlink_to(Path(sys.prefix).resolve())
 
     def fits(self, mutant: Mutant) -> bool:
         return not subprocess.run(
@@ -69,7 +77,7 @@ class Tree:
     def _build(self) -> None:
         build = self.path / "build/release"
         if not (build / "build.ninja").exists():
-            options = [f"-DPython_EXECUTABLE={sys.executable}", "-DTORCHALGO_TESTS=ON"]
+            options = [f"-DPython_EXECUTABLE={suites.python(self.path)}", "-DTORCHALGO_TESTS=ON"]
             self._cmake("-S", ".", "-B", str(build), "-G", "Ninja", *options)
         self._cmake("--build", str(build), "-j", str(suites.MOST_WORKERS))
         self._cmake("--install", str(build), "--prefix", "python")
@@ -78,7 +86,7 @@ class Tree:
         env = suites.environment(self.path)
         code, output = suites.run_limited(["cmake", *arguments], self.path, env)
         if code != 0:
-            raise SystemExit(f"{output[-4000:]}\ncmake {arguments[0]} failed")
+            raise BuildError(f"{output[-4000:]}\ncmake {arguments[0]} failed")
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -134,16 +142,25 @@ def likely_tests(tree: Path, mutant: Mutant) -> list[str]:
 class Search:
     def __init__(self, tree: Tree, record: Record) -> None:
         self.tree, self.record = tree, record
+        self.stale: list[Mutant] = []  # they do not apply, or do not compile
         self.sound: set[str] = set()  # tests that pass without mutants
         self.broken: set[str] = set()  # tests that fail without mutants
 
     def try_likely(self, mutant: Mutant, tests: Sequence[str], suite: str) -> bool:
-        """Records the first of the tests of a suite that kills the mutant, if there is one."""
+        """Records the first of the tests of a suite that kills the mutant.
+
+        Returns False if the mutant survives them.
+        """
         start = time.monotonic()
         known = self.record.known.get(mutant.number)
         if known and suites.exists(self.tree.path, known):
             tests = [known, *tests]
-        self.tree.hold([mutant])
+        try:
+            self.tree.hold([mutant])
+        except BuildError as problem:
+            print(f"{mutant.patch.name} does not compile: {problem}", flush=True)
+            self.stale.append(mutant)
+            return True
         killer = next(iter(self._first(tests, suites.MARKER[suite], mutant)), None)
         self.record.add(mutant, killer, suite if killer else "likely", time.monotonic() - start)
         return killer is not None
@@ -241,14 +258,15 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     given = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no build or test goes on
     tree = Tree(given.work.resolve())
     record = Record(tree.commit)
     mutants = chosen(given, record)
-    stale = [mutant for mutant in mutants if not tree.fits(mutant)]
-    for mutant in stale:
-        print(f"{mutant.patch.name} does not apply any more", flush=True)
-    left = [mutant for mutant in mutants if mutant not in stale]
     search = Search(tree, record)
+    search.stale += [mutant for mutant in mutants if not tree.fits(mutant)]
+    for mutant in search.stale:
+        print(f"{mutant.patch.name} does not apply any more", flush=True)
+    left = [mutant for mutant in mutants if mutant not in search.stale]
     suite = given.suite[0]
     is_whole = suite in suites.MARKER
     files = given.suite if suite != "likely" and not is_whole else []
@@ -258,9 +276,9 @@ def main() -> int:
             left = [m for m in left if not search.try_likely(m, tests[m], each)]
         if is_whole and left:
             left = search.try_together(left, each)
-    tree.hold([])
-    print(f"{len(mutants) - len(stale) - len(left)} killed, {len(left)} left, {len(stale)} stale")
-    return int(bool(stale))
+    stale = len(search.stale)
+    print(f"{len(mutants) - stale - len(left)} killed, {len(left)} left, {stale} stale")
+    return int(stale > 0)
 
 
 if __name__ == "__main__":

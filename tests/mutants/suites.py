@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -20,12 +19,15 @@ MOST_WORKERS = 2
 MARKER = {"test": "not slow", "test-all": "slow"}  # `make test-all` also runs the former
 
 
+def python(tree: Path) -> Path:
+    return tree / ".venv/bin/python"
+
+
 def environment(tree: Path) -> dict[str, str]:
     """Returns the environment in which Python imports the torchalgo of the scratch tree."""
-    tools = str(Path(sys.executable).parent)
     return {
         **os.environ,
-        "PATH": f"{tools}:{os.environ['PATH']}",
+        "PATH": f"{python(tree).parent}:{os.environ['PATH']}",
         "PYTHONPATH": f"{tree / 'python'}:{HERE}",
         "PYTHONDONTWRITEBYTECODE": "1",  # a mutant may have the size and the second of another
     }
@@ -44,7 +46,8 @@ def run_pytest(
     scratch = Path(tempfile.mkdtemp(prefix="mutants-"))
     notes = scratch / "failed"
     notes.touch()
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "failed_tests"]
+    command = [str(python(tree)), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += ["-p", "failed_tests"]
     command += ["-o", f"faulthandler_timeout={TEST_LIMIT_S}"]
     command += ["-o", "faulthandler_exit_on_timeout=true", "-m", marker]
     command += ["-x"] if stop else []
@@ -109,7 +112,7 @@ def run_tests(
 
     A program of C++ without a test, such as `ir_test`, stands for all of its tests.
     """
-    python = [test for test in tests if is_python(test)]
+    files = [test for test in tests if is_python(test)]
     for test in tests:
         if not is_python(test) and marker != MARKER["test-all"]:
             program, _, name = test.partition(":")
@@ -117,7 +120,7 @@ def run_tests(
             chosen = (name or "*") + (f"-{':'.join(out)}" if out else "")
             if failed := run_cpp(tree, program, chosen):
                 return failed[:1]
-    return run_pytest(tree, python, marker, without=without)[:1] if python else []
+    return run_pytest(tree, files, marker, without=without)[:1] if files else []
 
 
 def is_python(test: str) -> bool:
