@@ -188,10 +188,24 @@ def list_candidates(case: Case, device: _C.Device, context: Context) -> Table:
     model = copy.deepcopy(network(name, context.seed)).to(DTYPES[dtype])
     graph = imported_of(freeze_model(model, (x[:1],)), x, dtype).graph
     all_knobs = not context.quick
-    found = find_candidates(graph, 1 << 30, device, True, False, all_knobs)
+    every = find_candidates(graph, 1 << 30, device, True, False, all_knobs)
+    found = _C.Candidates([without_twins(own) for own in every.by_anchor])
     transforms = _C.transform_candidates(graph, found, device)
     head = {"network": name, "input": "x".join(map(str, x.shape)), "dtype": dtype}
     return Table(head, (0.0, []), graph, found, transforms, {}, {})
+
+
+def without_twins(candidates: Iterable[_C.Candidate]) -> list[_C.Candidate]:
+    """Leaves out the engines that also exist with weights in krsc, which take the same time."""
+    own = list(candidates)
+    names = {(c.problem, c.primitive.name, c.primitive.src, c.primitive.dst) for c in own}
+
+    def has_twin(c: _C.Candidate) -> bool:
+        engine, brace, knobs = c.primitive.name.partition("{")
+        twin = f"{engine}.krsc{brace}{knobs}"
+        return (c.problem, twin, c.primitive.src, c.primitive.dst) in names
+
+    return [c for c in own if not has_twin(c)]
 
 
 def groups_of(table: Table, device: _C.Device) -> list[dict[Key, _C.Primitive]]:

@@ -137,6 +137,20 @@ def test_the_operation_with_the_largest_share_of_the_time_comes_first(tmp_path: 
     assert len(firsts) == len(set(firsts))
 
 
+def test_of_engines_that_differ_in_the_layout_of_weights_one_is_measured() -> None:
+    made = [
+        _C.Candidate([0], PROBLEM, _C.Primitive(name, "nhwc", dst), [])
+        for dst in ("nhwc", "nchw")
+        for name in ("e1{A=1}", "e1.krsc{A=1}", "e1{A=2}", "e2", "e3.krsc", "e3")
+        if (name, dst) != ("e3.krsc", "nchw")
+    ]
+    kept = [(c.primitive.name, c.primitive.dst) for c in gpu_tables.without_twins(made)]
+    assert kept == [
+        ("e1.krsc{A=1}", "nhwc"), ("e1{A=2}", "nhwc"), ("e2", "nhwc"), ("e3.krsc", "nhwc"),
+        ("e1.krsc{A=1}", "nchw"), ("e1{A=2}", "nchw"), ("e2", "nchw"), ("e3", "nchw"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("of_sum", [1.1, 1.3, 0.7])
 def test_a_wrong_sum_of_the_first_network_lets_warm_costs_come_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_sum: float
