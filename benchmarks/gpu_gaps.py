@@ -17,7 +17,7 @@ from torch import nn
 
 import gpu_nets
 import torchalgo
-from gpu_baselines import load_cache, optimized, rivals, without_guard
+from gpu_baselines import load_cache, optimized, rivals
 from gpu_graphs import Call, graph_us, in_graph, median_us
 from gpu_problems import BOUND, live, offers, spell, spelled
 from gpu_stage import Context, Outcome, Row, each_case, free_gpu, outcome_of, result_of
@@ -152,7 +152,7 @@ def refused_engine(context: Context) -> Row:
     plan = dataclasses.replace(fast.plan, nodes=nodes, guard=None)
     other = torchalgo.optimize(model, (x,), plan=plan, settings=torchalgo.Settings(progress=False))
     replays = {
-        "plan": in_graph(lambda: without_guard(fast, model, x).scripted(x)),
+        "plan": in_graph(lambda: fast.scripted(x)),
         "refused": in_graph(lambda: other.scripted(x)),
     }
     us = {name: median_us(times) for name, times in graph_us(replays).items()}
@@ -184,7 +184,9 @@ def profile(context: Context) -> Outcome:
     budget_s = 0.2 if context.quick else 3.0
 
     def case(problem: str) -> Row:
-        text = str(torchalgo.profile(problem, device="cuda", budget_s=budget_s))
+        text = str(
+            torchalgo.profile(problem, device="cuda", directions="forward", budget_s=budget_s)
+        )
         print(text, flush=True)
         return {"lines": len(text.splitlines()), "text": text}
 
@@ -231,7 +233,20 @@ def spent(replay: Call, meter: Meter, seconds: float, runs: int = 1) -> Row:
 
 @torch.no_grad()
 def legacy_energy(number: int, meter: Meter, context: Context) -> Row:
-    """Returns a row of the fork's table: time, memory, support, error and energy of a number."""
+    """Returns a row of the fork's table: time, memory, support, error and energy of a number.
+
+    It is strict and in f32: otherwise another algorithm would run where this one is refused.
+    """
+    torch.backends.cudnn.allow_tf32 = False
+    was_strict = torchalgo.set_strict(True)
+    try:
+        return legacy_row(number, meter, context)
+    finally:
+        torchalgo.set_strict(was_strict)
+        torch.backends.cudnn.allow_tf32 = True
+
+
+def legacy_row(number: int, meter: Meter, context: Context) -> Row:
     layout = torch.contiguous_format
     size = (8, 64, 9, 9) if context.quick else (8, 64, 56, 56)
     xs = [torch.randn(size, device="cuda").to(memory_format=layout) for _ in range(ROTATED)]

@@ -240,6 +240,8 @@ def test_each_stage_of_gpu_check_runs(tmp_path: Path) -> None:
     assert failed.keys() <= {"control", "hidden"}, text
     assert found["mission"]["data"]["doors"]["conv_fwd_algo"].startswith("cudnn_legacy.fwd")
     assert {row["status"] for row in found["mission"]["data"]["rows"]} == {"ran", "refused"}
+    legacy = [row for row in found["energy"]["data"]["rows"] if "supported" in row]
+    assert {row["supported"] for row in legacy} == {True, False}  # strict: no other one runs
 
 
 @pytest.mark.slow
