@@ -113,7 +113,7 @@ def compare(case: Case, context: Context) -> Row:
 
     def add(name: str, make: Callable[[], tuple[Call, Call]]) -> Row:
         call, replay = make()
-        error = output_error(call(), exact)
+        error = output_error(call().float(), exact)
         replays[name] = replay
         return {"error": error}
 

@@ -236,10 +236,14 @@ def test_each_stage_of_gpu_check_runs(tmp_path: Path) -> None:
     _, found, text = check(tmp_path)
     assert found.keys() == {stage.name for stage in STAGES}, text
     failed = {name: record for name, record in found.items() if record["status"] != "passed"}
-    # The timer's control is one of time, and no kernel of cuDNN has a name here.
+    # The timer's control is one of time, and no kernel of cuDNN has a name here. Inductor finds no
+    # GPU, which is a finding.
     assert failed.keys() <= {"control", "hidden"}, text
     assert found["mission"]["data"]["doors"]["conv_fwd_algo"].startswith("cudnn_legacy.fwd")
     assert {row["status"] for row in found["mission"]["data"]["rows"]} == {"ran", "refused"}
+    (row,) = found["baselines"]["data"]["rows"]
+    assert row["us"].keys() >= {"frozen", "optimize", "captured()"}, text
+    assert max(row["errors"].values()) < 0.01 and found["refused"]["data"]["rows"][0]["changed"] > 0
     legacy = [row for row in found["energy"]["data"]["rows"] if "supported" in row]
     assert {row["supported"] for row in legacy} == {True, False}  # strict: no other one runs
 
