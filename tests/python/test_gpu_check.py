@@ -18,6 +18,7 @@ import gpu_build
 import gpu_check
 from gpu_check import NEEDS_GPU, NOT_REACHED, main, select_stages
 from gpu_records import ARCHIVE, write_archive
+from harness import read_lines
 from support import fake_gpu_stages
 
 HERE = Path(__file__).resolve().parent
@@ -154,7 +155,7 @@ def interrupted(out: Path) -> None:
     """Leaves what a call leaves that was interrupted in its last case."""
     names = ("passes", "dies once", "no memory", "dies", "hangs")
     lines = [json.dumps({"case": name, "value": 5}) for name in names]
-    lines += ['{"begun": "needs a second call"}', '{"paused": "needs a second call"}']
+    lines += 3 * ['{"begun": "needs a second call"}', '{"paused": "needs a second call"}']
     (out / "cases.jsonl").write_text(
         "\n".join([*lines, '{"begun": "last"}', '{"case": "last", "v'])
     )
@@ -173,6 +174,8 @@ def test_a_later_call_continues_from_the_archive_alone_and_closes_a_torn_line(
     assert run(later, "--stages", "cases", "--resume") == 0
     found = record(later, "cases")
     assert found["status"] == "passed" and not found["left"]
+    begun = [row["begun"] for row in read_lines(later / "cases.jsonl") if "begun" in row]
+    assert begun[-3:] == ["last", "needs a second call", "last"]
     values = {row["case"]: row["value"] for row in found["data"]["rows"]}
     assert values == {
         "passes": 5, "dies once": 5, "no memory": 5, "dies": 5, "hangs": 5,
