@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 own=${OWN_PYTHON:-.venv/bin/python} built=python/torchalgo out=build/gpu_package
 python=${1:-python3.12}
-newer=$(find csrc -name '*.cpp' -newer $built/libtorchalgo.so -o -name '*.h' -newer $built/libtorchalgo.so)
+newer=$(find csrc -type f -newer $built/libtorchalgo.so)
 [ -z "$newer" ] || { echo "gpu_package: the build is older than" $newer >&2; exit 1; }
 paths='import sysconfig; print(sysconfig.get_path("include"), sysconfig.get_config_var("EXT_SUFFIX"))'
 read -r include suffix < <("$python" -c "$paths")
