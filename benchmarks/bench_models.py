@@ -236,7 +236,9 @@ def main() -> int:
         help=f"comma-separated: {', '.join(engines.PEERS)}",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="few rounds, two peers, short tuning")
-    parser.set_defaults(tune_s=None)
+    parser.add_argument(
+        "--tune-s", type=harness.seconds, help="for tuning; without end if left out"
+    )
     args = parser.parse_args()
     if args.quick:
         parser.set_defaults(**QUICK)

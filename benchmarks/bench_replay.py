@@ -28,7 +28,7 @@ predict: the plan of costs that are predicted from the other tables. "left out":
   measures of the others, and of a few networks only. Takes about ten minutes for all tables.
 globality: the proven optimum beside weaker ways to choose. Takes about ten minutes for all tables.
 gpu: the best plan, and the plans of short budgets, for several choices of candidates of an H100, by
-  the table of benchmarks/results/gpu/h100. Takes about a minute.
+  the table of benchmarks/results/gpu/h100. Takes about a minute per table.
 
 lazy, anytime and predict append one JSON line per network to benchmarks/results/NAME.jsonl, and gpu
 one per choice. globality writes docs/globality.md.

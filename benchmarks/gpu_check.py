@@ -1,44 +1,60 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""All that only a GPU can tell, in three parts of at most 9 minutes each.
+"""All that only a GPU can tell, as five calls of at most 9 minutes each.
 
-    python benchmarks/gpu_check.py --part 1                  # what is here, smoke tests, capture
-    python benchmarks/gpu_check.py --part 2                  # timing: layers, networks, replay
-    python benchmarks/gpu_check.py --part 3                  # cuDNN's offers, sampled
-    python benchmarks/gpu_check.py --stages env,control      # some stages
-    python benchmarks/gpu_check.py --part 2 --resume         # the rest after an interruption
+    python benchmarks/gpu_check.py --part 1                  # tables: times of candidates
+    python benchmarks/gpu_check.py --part 1 --resume         # the rest of it
+    python benchmarks/gpu_check.py --stages energy,host      # some stages
 
-Where this Python cannot import torchalgo, it is built first; build.log and build.json tell how.
-Each stage runs in a process of its own: a crash or an illegal access ends that stage only. It
+The parts are 1 tables, 2 baselines, 3 gaps, 4 the CPU of that machine, and 5 what has passed on an
+H100 already. docs/gpu-status.md has the order, the stages and their seconds.
+
+Where this Python cannot import torchalgo, the package of scripts/gpu_package.sh is unpacked. If
+there is none for this Python and torch, torchalgo is built; build.log and build.json tell how.
+Each stage runs in a process of its own: a crash or an illegal access ends that process only. It
 writes a line of JSON per result to STAGE.jsonl at once, and a record, STAGE.json, at its end. After
 each stage all files are put into one archive, gpu_check.tar.gz. No stage starts after --minutes,
-and none runs on. A short table comes last. A hypothesis that was missed is a finding, no failure.
+and none runs on. A resumable stage is started again when its process has ended or hangs, and
+--resume continues it in a later call: --out may then hold nothing but the archive. A short table
+comes last. A hypothesis that was missed is a finding, no failure.
 Exit status: 0 all passed, 1 a stage failed, 2 a stage needs a GPU and there is none, 3 a stage was
-not reached.
+not reached, or had no time for all of its cases.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
-import importlib.util
 import json
 import os
 import subprocess
 import sys
-import tarfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gpu_build import build_if_needed
+from gpu_records import (
+    head_of,
+    read_record,
+    record_path,
+    results_path,
+    unpack_missing,
+    write_archive,
+    write_record,
+)
 from gpu_stage import Context, Outcome, Stage
-from harness import ending_of, kill_group, make_parser, run_script, script_line
+from harness import ending_of, kill_group, make_parser, read_lines, run_script, script_line
 
-SCHEMA = 1
 NEEDS_GPU = "needs a GPU"
 NOT_REACHED = "not reached"
-ARCHIVE = "gpu_check.tar.gz"
+PARTIAL = "partial"
+MOST_STARTS = 10  # of a resumable stage in one call
+LEAST_S = 10.0  # with less time, a stage is not started again
+GRACE_S = 8.0  # in which a stage ends by itself before its process is ended
 
 
 def select_stages(stages: Sequence[Stage], names: str | None, part: int | None) -> list[Stage]:
@@ -47,7 +63,7 @@ def select_stages(stages: Sequence[Stage], names: str | None, part: int | None) 
     Returns all default ones if both are None. Raises: SystemExit for an unknown name.
     """
     if names is None:
-        return [s for s in stages if s.is_default and part in (None, s.part)]
+        return [s for s in stages if s.is_default and (part is None or s.part in (0, part))]
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     known = [stage.name for stage in stages]
     unknown = [name for name in wanted if name not in known]
@@ -65,7 +81,11 @@ def run_stage(
     """The record of one stage, run here; whatever it raises is in it."""
     started = now_s()
     context.out.mkdir(parents=True, exist_ok=True)
-    with results_path(context.out, stage).open("w") as results:
+    path = results_path(context.out, stage)
+    earlier = read_lines(path) if stage.resumes else []
+    is_torn = bool(earlier) and not path.read_bytes().endswith(b"\n")
+    with path.open("a" if stage.resumes else "w") as results:
+        results.write("\n" * is_torn)
 
         def emit(row: Any) -> None:
             results.write(json.dumps(row) + "\n")
@@ -74,7 +94,7 @@ def run_stage(
 
         left_s = lambda: stage.budget_s - (now_s() - started)  # noqa: E731
         try:
-            outcome = stage.run(Context(context.out, context.quick, context.seed, left_s, emit))
+            outcome = stage.run(replace(context, left_s=left_s, emit=emit, earlier=earlier))
         except (Exception, SystemExit) as problem:
             text = str(problem).splitlines() or [""]
             outcome = Outcome(
@@ -84,110 +104,14 @@ def run_stage(
             )
     return {
         **head_of(stage),
-        "status": "failed" if outcome.failures else "passed",
+        "status": "failed" if outcome.failures else PARTIAL if outcome.left else "passed",
         "seconds": round(now_s() - started, 1),
         "summary": outcome.summary,
+        "left": outcome.left,
         "failures": outcome.failures,
         "findings": outcome.findings,
         "data": outcome.data,
     }
-
-
-def head_of(stage: Stage) -> dict[str, Any]:
-    return {"schema": SCHEMA, "stage": stage.name, "title": stage.title}
-
-
-def record_path(out: Path, stage: Stage) -> Path:
-    return out / f"{stage.name}.json"
-
-
-def results_path(out: Path, stage: Stage) -> Path:
-    """Returns the file of the stage's results, one per line, also if the stage did not end."""
-    return out / f"{stage.name}.jsonl"
-
-
-def write_record(record: Mapping[str, Any], path: Path) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
-    part.replace(path)
-
-
-def read_record(path: Path) -> dict[str, Any] | None:
-    """Returns the record in a file, or None if there is none or half of one."""
-    try:
-        record: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return record if record.get("schema") == SCHEMA else None
-
-
-# ---- the build -----------------------------------------------------------------------------------
-
-ROOT = Path(__file__).resolve().parents[1]
-BUILD = Stage("build", "torchalgo for this Python", 1, 480, lambda context: Outcome(), False)
-
-
-def can_import() -> bool:
-    """Returns True if a new process of this Python can import torchalgo."""
-    command = [sys.executable, "-c", "import torchalgo"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def build_commands() -> list[list[str]]:
-    """Returns the commands that build torchalgo in its folder, by pip if this Python has it."""
-    if importlib.util.find_spec("pip") is not None:
-        flags = ["--no-build-isolation", "--no-deps", "--no-index", "-v", "-e", str(ROOT)]
-        return [[sys.executable, "-m", "pip", "install", *flags]]
-    build = ROOT / "build" / "release"
-    options = ["-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}", "-DTORCHALGO_CUDA=ON"]
-    return [
-        ["cmake", "-S", str(ROOT), "-B", str(build), *options],
-        ["cmake", "--build", str(build)],
-        ["cmake", "--install", str(build), "--prefix", str(ROOT / "python")],
-    ]
-
-
-def build_if_needed(
-    out: Path,
-    has_build: Callable[[], bool] = can_import,
-    commands: Callable[[], list[list[str]]] = build_commands,
-) -> dict[str, Any] | None:
-    """Builds torchalgo unless `has_build`. Returns the record of this; None if nothing was to do.
-
-    The processes of the stages find the result in PYTHONPATH.
-    """
-    if has_build():
-        return None
-    out.mkdir(parents=True, exist_ok=True)
-    started, failures = time.monotonic(), []
-    with (out / "build.log").open("wb") as log:
-        for command in commands():
-            left_s = BUILD.budget_s - (time.monotonic() - started)
-            try:
-                status = subprocess.run(
-                    command, stdout=log, stderr=subprocess.STDOUT, timeout=left_s, check=False
-                ).returncode
-                failure = f"{command[0]} ended with {ending_of(status)}" if status else ""
-            except (OSError, subprocess.TimeoutExpired) as problem:
-                failure = str(problem)
-            if failure:
-                failures.append(f"{failure}; see {out / 'build.log'}")
-                break
-    paths = [str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    sys.path.insert(0, str(ROOT / "python"))
-    if not failures and not has_build():
-        failures = [f"this Python cannot import what was built; see {out / 'build.log'}"]
-    record = {
-        **head_of(BUILD),
-        "status": "failed" if failures else "passed",
-        "seconds": round(time.monotonic() - started, 1),
-        "summary": failures[0] if failures else f"built for Python {sys.version.split()[0]}",
-        "failures": failures,
-    }
-    write_record(record, record_path(out, BUILD))
-    write_archive(out)
-    return record
 
 
 # ---- all of them ---------------------------------------------------------------------------------
@@ -196,36 +120,33 @@ Launch = Callable[[Stage, Context, float], dict[str, Any]]
 
 
 def child_launcher(module: str) -> Launch:
-    """Runs a stage of `module` in a process of its own, which is ended after so many seconds."""
+    """Runs a stage of `module` in a process of its own, which is ended after so many seconds.
+
+    A resumable stage gets another process if one has ended early and has left results.
+    """
 
     def launch(stage: Stage, context: Context, limit_s: float) -> dict[str, Any]:
         started = time.monotonic()
-        path = record_path(context.out, stage)
+        path, rows = record_path(context.out, stage), results_path(context.out, stage)
         path.unlink(missing_ok=True)
-        results_path(context.out, stage).unlink(missing_ok=True)
-        command = [
-            sys.executable, str(Path(__file__).resolve()), "--child", stage.name,
-            "--module", module, "--out", str(context.out), "--seed", str(context.seed),
-            *(["--quick"] if context.quick else []),
-        ]  # fmt: skip
+        if not (stage.resumes and context.resume):
+            rows.unlink(missing_ok=True)
         log = context.out / f"{stage.name}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-            )
-            try:
-                process.wait(limit_s)
-                ending = f"ended with {ending_of(process.returncode)}"
-            except subprocess.TimeoutExpired:
-                ending = f"did not end within {limit_s:.3g} s"
-            finally:
-                kill_group(process)
-        record = read_record(path)
-        if record is not None:
-            return record
-        rows = results_path(context.out, stage)
-        count = len(rows.read_text().splitlines()) if rows.exists() else 0
-        text = f"{ending}; {count} results before are in {rows.name}"
+        log.unlink(missing_ok=True)
+        endings: list[str] = []
+        for _ in range(MOST_STARTS if stage.resumes else 1):
+            before = size_of(rows)
+            left_s = limit_s - (time.monotonic() - started)
+            own_s = min(stage.budget_s - (limit_s - left_s), left_s - GRACE_S)
+            command = child_command(replace(stage, budget_s=own_s), module, context)
+            endings.append(run_child(command, stage, rows, left_s))
+            if (record := read_record(path)) is not None:
+                record["findings"] += [f"its process {text}" for text in endings[:-1]]
+                return record
+            if size_of(rows) == before or limit_s - (time.monotonic() - started) < LEAST_S:
+                break
+        count = len(read_lines(rows))
+        text = f"{endings[-1]}; {count} results before are in {rows.name}"
         return {
             **head_of(stage),
             "status": "failed",
@@ -238,6 +159,50 @@ def child_launcher(module: str) -> Launch:
     return launch
 
 
+def child_command(stage: Stage, module: str, context: Context) -> list[str]:
+    return [
+        sys.executable, str(Path(__file__).resolve()), "--child", stage.name,
+        "--module", module, "--out", str(context.out), "--seed", str(context.seed),
+        "--seconds", str(stage.budget_s),
+        *(["--quick"] if context.quick else []), *(["--resume"] if context.resume else []),
+    ]  # fmt: skip
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def run_child(command: Sequence[str], stage: Stage, rows: Path, limit_s: float) -> str:
+    """Runs a stage's process and returns how it ended.
+
+    It is ended after `limit_s`. If the stage is resumable, it is also ended when it has added
+    nothing to the file `rows` for `stage.quiet_s`.
+    """
+    ending = ""
+    with rows.with_suffix(".log").open("ab") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        end = time.monotonic() + limit_s
+        size, quiet_end = size_of(rows), time.monotonic() + stage.quiet_s
+        try:
+            while not ending:
+                now = time.monotonic()
+                if size_of(rows) != size:
+                    size, quiet_end = size_of(rows), now + stage.quiet_s
+                if now >= end:
+                    ending = f"did not end within {limit_s:.3g} s"
+                elif stage.resumes and now >= quiet_end:
+                    ending = f"gave no result for {stage.quiet_s:.3g} s"
+                else:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(min(0.5, end - now))
+                        ending = f"ended with {ending_of(process.returncode)}"
+        finally:
+            kill_group(process)
+    return ending
+
+
 def run_stages(
     stages: Sequence[Stage],
     context: Context,
@@ -245,7 +210,6 @@ def run_stages(
     *,
     has_gpu: bool,
     left_s: Callable[[], float],
-    resume: bool = False,
     say: Callable[[str], None] = lambda text: print(text, flush=True),
 ) -> list[dict[str, Any]]:
     """The records of `stages`, each written when its stage ends.
@@ -256,7 +220,7 @@ def run_stages(
     records = []
     for stage in stages:
         path = record_path(context.out, stage)
-        record = read_record(path) if resume else None
+        record = read_record(path) if context.resume else None
         if record is not None and record.get("status") == "passed":
             record["resumed"] = True
         elif stage.needs_gpu and not has_gpu:
@@ -284,16 +248,6 @@ def _skipped(stage: Stage, why: str) -> dict[str, Any]:
     return {**head_of(stage), "status": why, "seconds": 0.0, "summary": why}
 
 
-def write_archive(out: Path) -> None:
-    """Puts all that the stages wrote into one archive; readers never see half of it."""
-    part = out / f"{ARCHIVE}.part"
-    with tarfile.open(part, "w:gz") as archive:
-        for path in sorted(out.iterdir()):
-            if path.suffix in (".json", ".jsonl", ".log") or path.name.endswith(".json.gz"):
-                archive.add(path, arcname=path.name)
-    part.replace(out / ARCHIVE)
-
-
 def table(records: Sequence[Mapping[str, Any]]) -> str:
     lines = [f"{'stage':12}  {'status':11}  {'s':>6}  what it found"]
     for record in records:
@@ -308,21 +262,22 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
 
 def exit_status(records: Sequence[Mapping[str, Any]]) -> int:
     statuses = {record["status"] for record in records}
-    order = (("failed", 1), (NEEDS_GPU, 2), (NOT_REACHED, 3))
+    order = (("failed", 1), (NEEDS_GPU, 2), (NOT_REACHED, 3), (PARTIAL, 3))
     return next((code for status, code in order if status in statuses), 0)
 
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__)
-    parser.add_argument("--part", type=int, choices=(1, 2, 3), help="its default stages")
+    parser.add_argument("--part", type=int, choices=(1, 2, 3, 4, 5), help="its default stages")
     parser.add_argument("--stages", help="comma-separated; all default ones if left out")
     parser.add_argument("--minutes", type=float, default=9.0, help="for all stages together")
     parser.add_argument("--out", type=Path, default=Path("build/gpu_check"), help="a folder")
-    parser.add_argument("--resume", action="store_true", help="skip stages that passed before")
+    parser.add_argument("--resume", action="store_true", help="skip what an earlier call has done")
     parser.add_argument("--quick", action="store_true", help="fewer problems and sizes")
     parser.add_argument("--seed", type=int, default=0, help="of inputs and samples")
     parser.add_argument("--list", action="store_true", help="name the stages and end")
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--module", default="gpu_stages", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
@@ -339,9 +294,12 @@ def main(arguments: Sequence[str] | None = None, has_gpu: bool | None = None) ->
             if built["status"] == "failed":
                 return 1
     stages: Sequence[Stage] = importlib.import_module(options.module).STAGES
-    context = Context(options.out, options.quick, options.seed, lambda: 0.0)
+    context = Context(options.out, options.quick, options.seed, lambda: 0.0, resume=options.resume)
+    if options.resume and options.child is None:
+        unpack_missing(options.out)
     if options.child is not None:
         (stage,) = select_stages(stages, options.child, None)
+        stage = replace(stage, budget_s=options.seconds)
         write_record(run_stage(stage, context), record_path(options.out, stage))
         return 0
     if options.list:
@@ -361,7 +319,6 @@ def main(arguments: Sequence[str] | None = None, has_gpu: bool | None = None) ->
         child_launcher(options.module),
         has_gpu=has_gpu,
         left_s=lambda: 60 * options.minutes - (time.monotonic() - started),
-        resume=options.resume,
     )
     print(table(records))
     return exit_status(records)

@@ -42,60 +42,6 @@ def engine_of(spelled_name: str) -> str:
     return re.split(r"[{@ ]", spelled_name)[0].removesuffix(".krsc")
 
 
-def legacy(context: Context) -> Outcome:
-    """Which legacy numbers run, and how fast: the table of support."""
-    device, outcome, rows = live(), Outcome(), Rows(context)
-    for direction in DIRECTIONS:
-        for dtype in ("f32", "f16") if context.quick else ("f32", "tf32", "f16", "bf16"):
-            if context.left_s() < 0:
-                break
-            problem = spell("3x3_56", dtype, 8, direction)
-            pairs = offers(problem, device, "cudnn_legacy.")
-            primitives = [p for p, _ in pairs]
-            checks = _C.check_primitives(problem, primitives, BOUND, context.seed, device)
-            samples = _C.measure(
-                [(problem, p) for p in primitives], rounds=5, budget_s=1.0, device=device
-            )
-            for (p, t), (error, failure), taken in zip(pairs, checks, samples, strict=True):
-                rows.append({
-                    "problem": problem, "primitive": p.name, "src": p.src, "dst": p.dst,
-                    "workspace_bytes": p.workspace_bytes, "deterministic": t.is_deterministic,
-                    "rel_error": error, "failure": failure or taken.failure, "ns": taken.ns,
-                })  # fmt: skip
-    failing = [row for row in rows if row["failure"]]
-    outcome.data["rows"] = rows
-    outcome.summary = f"{len(rows) - len(failing)} of {len(rows)} offered legacy algorithms run"
-    outcome.expect(bool(rows), "no legacy algorithm is offered")
-    sort_failures(
-        outcome, [(f"{engine_of(r['primitive'])} in {r['problem']}", r["failure"]) for r in failing]
-    )
-    return outcome
-
-
-def smoke(context: Context) -> Outcome:
-    """One small convolution in each direction and type, by each kind of row, against f64."""
-    device, outcome, rows = live(), Outcome(), Rows(context)
-    for dtype in ("f32", "tf32", "f16", "bf16"):
-        for direction in DIRECTIONS:
-            fused = ["", "+bias", "+bias+relu"] if direction == "fwd" else [""]
-            for ops in fused:
-                problem = spell("3x3_14", dtype, 2, direction) + ops
-                for prefix in ("cudnn9.", "cudnn_legacy."):
-                    found = offers(problem, device, prefix)
-                    plain = [p for p, t in found if not runtime_compiled(t) and "{" not in p.name]
-                    in_nhwc = [p for p in plain if p.src == p.dst == "nhwc"]  # for tensor cores
-                    chosen = [*plain[:3], *(p for p in in_nhwc if p not in plain[:3])]
-                    checks = _C.check_primitives(problem, chosen, BOUND, context.seed, device)
-                    for p, (error, failure) in zip(chosen, checks, strict=True):
-                        rows.append((problem, spelled(p), error, failure))
-    failing = [row for row in rows if row[3]]
-    outcome.data = {"rows": rows}
-    outcome.summary = f"{len(rows) - len(failing)} of {len(rows)} agree with f64"
-    sort_failures(outcome, [(f"{engine_of(n)} in {p}", why) for p, n, _, why in failing])
-    outcome.expect(bool(rows), "nothing ran")
-    return outcome
-
-
 def deviceless(context: Context) -> Outcome:
     """Compares what cuDNN offers for a description of the GPU and for the GPU itself.
 

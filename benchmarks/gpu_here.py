@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Stages of gpu_check.py: what is here."""
+"""Stages of gpu_check.py: what is here, and how fast its CPU is."""
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 import platform
 import re
+import statistics
 import subprocess
-from pathlib import Path
+import sys
 from typing import Any
 
 import torch
 
 import torchalgo
-from gpu_problems import (
-    live,
-    offers,
-    spell,
-)
-from gpu_stage import Context, Outcome
+from gpu_problems import live
+from gpu_stage import Context, Outcome, Row, each_case, outcome_of
+from harness import ROOT, read_lines
 from torchalgo import _C
 from torchalgo._base.f32_precision import convolutions_use_tf32
 from torchalgo._ir.devices import list_devices, named_device
@@ -102,19 +102,36 @@ def fixture_of(device: _C.Device) -> str | None:
     return None
 
 
-def import_(context: Context) -> Outcome:
-    rows = dict(_C.algorithms())
-    library = Path(torchalgo.__file__).with_name("libtorchalgo_cuda.so")
-    h100 = named_device("h100")
-    transform = "transform_f16_n8c64h56w56_nchw_nhwc"
-    listed = offers(spell("3x3_56", "f16", 8), h100, "cudnn9.")
-    outcome = Outcome(
-        f"{len(rows)} rows, {len(listed)} cuDNN primitives for a 3x3 on a described H100",
-        data={"rows": rows, "cuda_library": library.exists()},
-    )
-    if torch.version.cuda:
-        outcome.expect(bool(listed), "cuDNN offers nothing for a described H100")
-    if library.exists() and torch.version.cuda:
-        names = [p.name for p, _ in offers(transform, h100, "layout.")]
-        outcome.expect("layout.cuda_tiled" in names, f"layout.cuda_tiled is missing among {names}")
+CPU_NETWORKS = ("resnet50", "mobilenet_v2")
+CPU_PEERS = "eager,channels_last,optimize_for_inference,onnxruntime,onnxruntime_spinning"
+
+
+def cpu(context: Context) -> Outcome:
+    """Runs bench_models.py with 1 thread to all cores. Its records are in cpu_models.jsonl."""
+    cores = os.cpu_count() or 1
+    threads = [count for count in (16, 1, 4, 8, 2) if count <= cores]
+    names = CPU_NETWORKS[1:] if context.quick else CPU_NETWORKS
+    quick = ("--quick",) if context.quick else ("--tune-s", "12", "--budget", "8")
+    peers = "eager,channels_last" if context.quick else CPU_PEERS
+    out = context.out.resolve() / "cpu_models.jsonl"
+
+    def case(name: str, count: int) -> Row:
+        script = ROOT / "benchmarks" / "bench_models.py"
+        command = [sys.executable, str(script), name, "--threads", str(count), "--out", str(out)]
+        subprocess.run(
+            [*command, *quick, "--peers", peers], check=True, timeout=max(10, context.left_s() + 30)
+        )
+        times = read_lines(out)[-1]["wall_us"]
+        return {"ms": {k: round(statistics.median(us) / 1e3, 2) for k, us in times.items()}}
+
+    cases = {
+        f"{name} {count}": functools.partial(case, name, count)
+        for count in (threads[:1] if context.quick else threads)
+        for name in names
+    }
+    rows, left = each_case(context, cases, needs_s=10.0)
+    outcome = outcome_of(rows, left)
+    for name, row in rows.items():
+        own, *others = sorted(row.get("ms", {"": 0}).items(), key=lambda i: i[0] != "torchalgo")
+        outcome.summary += f"{name}: {own[1]} ms, {min(ms for _, ms in others or [own])} the best  "
     return outcome

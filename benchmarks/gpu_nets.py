@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Networks for gpu_check, with random weights; two of them need no torchvision."""
+"""Networks for gpu_check, with random weights: torchvision's and a U-Net."""
 
 from __future__ import annotations
 
@@ -8,50 +8,9 @@ from torch import Tensor, nn
 
 from torchalgo._cli.demo import randomize_batch_norms
 
-TORCHVISION = ("convnext_tiny", "efficientnet_v2_s", "densenet121")
-
 
 def conv_bn(c: int, k: int, r: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(c, k, r, stride, r // 2, bias=False), nn.BatchNorm2d(k))
-
-
-class Bottleneck(nn.Module):
-    """1x1, 3x3, 1x1 with a residual, as in ResNet-50 v1.5."""
-
-    def __init__(self, c: int, width: int, stride: int) -> None:
-        super().__init__()
-        k = 4 * width
-        self.body = nn.Sequential(
-            conv_bn(c, width, 1), nn.ReLU(True), conv_bn(width, width, 3, stride), nn.ReLU(True),
-            conv_bn(width, k, 1),
-        )  # fmt: skip
-        self.shortcut = nn.Identity() if c == k and stride == 1 else conv_bn(c, k, 1, stride)
-        self.relu = nn.ReLU(True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.relu(self.body(x) + self.shortcut(x))
-        return y
-
-
-class ResNet50(nn.Module):
-    """He et al. 2016, with the stride in the 3x3 as torchvision has it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(conv_bn(3, 64, 7, 2), nn.ReLU(True), nn.MaxPool2d(3, 2, 1))
-        blocks: list[nn.Module] = []
-        c = 64
-        for stage, count in enumerate((3, 4, 6, 3)):
-            for i in range(count):
-                blocks.append(Bottleneck(c, 64 << stage, 2 if i == 0 and stage > 0 else 1))
-                c = 256 << stage
-        self.blocks = nn.Sequential(*blocks)
-        self.pool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(c, 1000)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.fc(self.pool(self.blocks(self.stem(x))).flatten(1))
-        return y
 
 
 class UNet(nn.Module):
@@ -84,16 +43,12 @@ class UNet(nn.Module):
 
 
 def make_net(name: str, seed: int = 0) -> nn.Module:
-    """A network in eval mode on the CPU in float. Raises: ImportError without torchvision."""
-    torch.manual_seed(seed)
-    net: nn.Module
-    if name == "resnet50":
-        net = ResNet50()
-    elif name == "unet":
-        net = UNet()
-    else:
-        import torchvision
+    """Returns a network in eval mode on the CPU, in float."""
+    if name != "unet":
+        from networks import random_network  # needs torchvision, other stages do not
 
-        net = torchvision.models.get_model(name, weights=None)
+        return random_network(name, seed)
+    torch.manual_seed(seed)
+    net = UNet()
     randomize_batch_norms(net, seed)
     return net.eval()

@@ -11,7 +11,7 @@ import torch
 from gpu_stage import Context
 from torchalgo import _C
 
-DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+DTYPES = {"f32": torch.float32, "tf32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 DIRECTIONS = ("fwd", "bwd_data", "bwd_filter")
 BOUND = 1e-5  # of float; the others have bounds of their own
 

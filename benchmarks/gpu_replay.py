@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Replays tuning with the costs of an H100, for several choices of what is measured.
 
-The table holds what one GPU took for almost all candidates of a ResNet-50 in f16 with batch 8. For
+TABLE holds what one GPU took for almost all candidates of a ResNet-50 in f16 with batch 8. For
 three of its 68 groups of operations there was no time; their costs are predicted from the others.
+The stage tables of gpu_check.py writes more tables.
 """
 
 from __future__ import annotations
@@ -91,11 +92,19 @@ def choices(table: Table, device: _C.Device) -> dict[str, Allow]:
     }
 
 
-def run_gpu(out: Path, path: Path = TABLE) -> int:
-    """Replays the tuning for each choice and budget, and appends a record of each choice."""
+def run_gpu(out: Path, *paths: Path) -> int:
+    """Replays the tuning with each table, or with TABLE, and appends a record of each choice."""
     device = named_device("h100")
     peaks = GpuPeaks.of(device)
     assert peaks is not None
+    for path in paths or (TABLE,):
+        print(path.name)
+        replay_table(out, path, device, peaks)
+    return 0
+
+
+def replay_table(out: Path, path: Path, device: _C.Device, peaks: GpuPeaks) -> None:
+    """Replays the tuning for each choice and budget."""
     table = complete(read_table(path), peaks)
     print(f"{'measured':16} {'number':>7} {'best':>8}" + "".join(f"{b:>8.0f} s" for b in BUDGETS_S))
     for name, allows in choices(table, device).items():
@@ -114,4 +123,3 @@ def run_gpu(out: Path, path: Path = TABLE) -> int:
             "plan_us": [round(us, 1) for us in after], "git": git_state(),
         }  # fmt: skip
         record(out, result)
-    return 0

@@ -3,32 +3,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 
 import torch
 from torch import nn
 
 import torchalgo
-from gpu_cudnn import deviceless, hidden, legacy, notes, plans, smoke
-from gpu_here import deviceprop, env, import_
+from gpu_baselines import baselines, without_guard
+from gpu_cudnn import deviceless, hidden, notes, plans
+from gpu_gaps import energy, fused, profile, refused, training
+from gpu_graphs import in_graph
+from gpu_here import cpu, deviceprop, env
 from gpu_mission import mission
 from gpu_stage import Context, Outcome, Stage
-from gpu_time import (
-    compiled_nets,
-    control,
-    host,
-    in_graph,
-    layers,
-    nets,
-    table,
-    transforms,
-    without_guard,
-)
+from gpu_tables import tables
+from gpu_time import control, host, transforms
 from torchalgo._base.compare_outputs import output_error
-
-# ---- 10-11: capture, threads, a fresh process --------------------------------------------------
 
 
 def small_net(seed: int) -> tuple[nn.Module, torch.Tensor]:
@@ -47,7 +37,7 @@ def planned_small_net(context: Context) -> tuple[nn.Module, torchalgo.Optimized,
         net, (x,), budget_s=3.0 if context.quick else 10.0,
         settings=torchalgo.Settings(progress=False),
     )  # fmt: skip
-    return net, without_guard(net, tuned, x), x
+    return net, without_guard(tuned, net, x), x
 
 
 def capture(context: Context) -> Outcome:
@@ -91,61 +81,58 @@ def capture(context: Context) -> Outcome:
     return outcome
 
 
-REPLAY = """
-import sys, torch, torchalgo
-model, tensors = torchalgo.load(sys.argv[1]), torch.load(sys.argv[2])
-with torch.no_grad():
-    result = model(tensors["x"].cuda())
-fallbacks = torchalgo.fallbacks()
-print("fallbacks", fallbacks)
-sys.exit(0 if torch.equal(result.cpu(), tensors["expected"]) and not fallbacks else 1)
-"""
-
-
-def replay(context: Context) -> Outcome:
-    """A saved module gives the same bits in a fresh process."""
-    _, fast, x = planned_small_net(context)
-    with torch.no_grad():
-        expected = fast(x)
-    model, tensors = context.out / "replay.pt", context.out / "replay_tensors.pt"
-    fast.save(model)
-    torch.save({"x": x.cpu(), "expected": expected.cpu()}, tensors)
-    done = subprocess.run(
-        [sys.executable, "-c", REPLAY, str(model), str(tensors)],
-        capture_output=True, text=True, timeout=90, check=False,
-    )  # fmt: skip
-    outcome = Outcome("the same bits in a fresh process", data={"stdout": done.stdout})
-    outcome.expect(
-        done.returncode == 0, f"a fresh process: {done.stdout[-300:]} {done.stderr[-600:]}"
-    )
-    return outcome
-
-
-# In the order that loses least if time ends: what is here and whether it works; what it is worth;
-# what cuDNN says. Each part is useful alone, and its budgets add up to less than 9 minutes.
+# Parts 1 to 4 are a call each: their budgets add up to less than 9 minutes, and what is worth most
+# comes first. Part 5 has passed on an H100.
 STAGES = (
-    Stage("env", "versions and clocks", 1, 20, env, needs_gpu=False),
-    Stage("deviceprop", "the live device in JSON, beside its description", 1, 20, deviceprop),
-    Stage("import", "the build, its rows, cuDNN without a device", 1, 20, import_, needs_gpu=False),
-    Stage("mission", "legacy numbers and names run where asked, through each door", 1, 90, mission),
-    Stage("smoke", "each kind of row in each direction and type", 1, 60, smoke),
-    Stage("capture", "CUDA graphs, streams and threads", 1, 60, capture),
-    Stage("transforms", "own layout changes: exact, and how fast", 1, 40, transforms),
-    Stage("control", "A/A timing", 2, 30, control),
-    Stage("layers", "per layer beside benchmark=True", 2, 150, layers),
-    Stage("nets", "networks beside benchmark + channels_last + CUDA graphs", 2, 200, nets),
+    Stage("env", "versions and clocks", 0, 20, env, needs_gpu=False),
+    Stage(
+        "tables",
+        "costs of all candidates of networks, and plans in graphs",
+        1,
+        515,
+        tables,
+        resumes=True,
+        quiet_s=60,
+    ),
     Stage("host", "the time of the host to start a convolution, by engine", 2, 40, host),
-    Stage("replay", "a saved module in a fresh process", 2, 60, replay),
-    Stage("deviceless", "cuDNN offers the same described as by handle", 3, 60, deviceless),
-    Stage("plans", "sampled plans run and agree with f64", 3, 150, plans),
-    Stage("notes", "deterministic ones give the same bits", 3, 60, notes),
-    Stage("legacy", "the legacy numbers: which run, how fast", 3, 60, legacy),
-    Stage("hidden", "hidden copies as proved", 3, 60, hidden),
     Stage(
-        "table", "the time of every candidate of a network", 2, 240, table, is_default=False,
+        "baselines",
+        "networks beside folded PyTorch and Inductor, all in graphs",
+        2,
+        475,
+        baselines,
+        resumes=True,
+        quiet_s=240,
     ),
     Stage(
-        "compile", "networks beside torch.compile(max-autotune) too", 2, 480, compiled_nets,
-        is_default=False,
+        "fused",
+        "fused and run-time compiled engines agree with f64",
+        3,
+        120,
+        fused,
+        resumes=True,
+        quiet_s=60,
     ),
-)  # fmt: skip
+    Stage("energy", "energy of legacy algorithms and networks", 3, 150, energy, resumes=True),
+    Stage("training", "a training step agrees with f64", 3, 120, training, resumes=True),
+    Stage("refused", "a plan whose engines are refused here", 3, 50, refused, resumes=True),
+    Stage("profile", "torchalgo.profile, printed", 3, 50, profile, resumes=True, quiet_s=60),
+    Stage(
+        "cpu",
+        "networks on the CPU beside PyTorch and ONNX Runtime",
+        4,
+        300,
+        cpu,
+        needs_gpu=False,
+        resumes=True,
+    ),
+    Stage("deviceprop", "the live device in JSON, beside its description", 5, 20, deviceprop),
+    Stage("mission", "legacy numbers and names run where asked, through each door", 5, 90, mission),
+    Stage("capture", "CUDA graphs, streams and threads", 5, 40, capture),
+    Stage("transforms", "own layout changes: exact, and how fast", 5, 40, transforms),
+    Stage("control", "A/A timing", 5, 20, control),
+    Stage("deviceless", "cuDNN offers the same described as by handle", 5, 40, deviceless),
+    Stage("plans", "sampled plans run and agree with f64", 5, 120, plans),
+    Stage("notes", "deterministic ones give the same bits", 5, 30, notes),
+    Stage("hidden", "hidden copies as proved", 5, 40, hidden),
+)

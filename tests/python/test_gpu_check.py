@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 import torch
 
+import gpu_build
 import gpu_check
-from gpu_check import ARCHIVE, NEEDS_GPU, NOT_REACHED, main, select_stages
-from gpu_stage import Context
+from gpu_check import NEEDS_GPU, NOT_REACHED, main, select_stages
+from gpu_records import ARCHIVE, write_archive
+from harness import read_lines
 from support import fake_gpu_stages
 
 pytestmark = pytest.mark.slow
@@ -28,6 +30,7 @@ BENCHMARKS = HERE.parents[1] / "benchmarks"
 @pytest.fixture(autouse=True)
 def _children_find_the_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *sys.path]))
+    monkeypatch.setattr(gpu_check, "build_if_needed", lambda out: None)  # it imports torch
 
 
 def run(out: Path, *arguments: str, has_gpu: bool = True) -> int:
@@ -135,6 +138,62 @@ def test_resuming_skips_what_passed_and_repeats_the_rest(
     assert record(tmp_path, "last")["summary"] == "the last"
 
 
+def test_a_resumable_stage_loses_nothing_to_cases_that_raise_crash_or_hang(tmp_path: Path) -> None:
+    assert run(tmp_path, "--stages", "cases") == 1
+    found = record(tmp_path, "cases")
+    rows = {row["case"]: row for row in found["data"]["rows"]}
+    assert rows["passes"]["value"] == rows["last"]["value"] == 0
+    assert rows["dies once"]["value"] == rows["hangs"]["value"] == 1
+    assert found["left"] == ["needs a second call"]
+    assert found["failures"] == [
+        "no memory: MemoryError: out of memory", "dies: ended its process 2 times"
+    ]  # fmt: skip
+    endings = " ".join(found["findings"])
+    assert endings.count("SIGSEGV") == 3 and endings.count("gave no result for 6 s") == 1
+    assert len((tmp_path / "passes.runs").read_text().splitlines()) == 1
+
+
+def interrupted(out: Path) -> None:
+    """Leaves what a call leaves that was interrupted in its last case."""
+    names = ("passes", "dies once", "no memory", "dies", "hangs")
+    lines = [json.dumps({"case": name, "value": 5}) for name in names]
+    lines += 3 * ['{"begun": "needs a second call"}', '{"paused": "needs a second call"}']
+    (out / "cases.jsonl").write_text(
+        "\n".join([*lines, '{"begun": "last"}', '{"case": "last", "v'])
+    )
+    head = {"schema": 1, "stage": "cases", "status": gpu_check.PARTIAL}
+    (out / "cases.json").write_text(json.dumps(head))
+
+
+def test_a_later_call_continues_from_the_archive_alone_and_closes_a_torn_line(
+    tmp_path: Path,
+) -> None:
+    interrupted(tmp_path)
+    write_archive(tmp_path)
+    later = tmp_path / "later"
+    later.mkdir()
+    (tmp_path / ARCHIVE).rename(later / ARCHIVE)
+    assert run(later, "--stages", "cases", "--resume") == 0
+    found = record(later, "cases")
+    assert found["status"] == "passed" and not found["left"]
+    begun = [row["begun"] for row in read_lines(later / "cases.jsonl") if "begun" in row]
+    assert begun[-3:] == ["last", "needs a second call", "last"]
+    values = {row["case"]: row["value"] for row in found["data"]["rows"]}
+    assert values == {
+        "passes": 5, "dies once": 5, "no memory": 5, "dies": 5, "hangs": 5,
+        "needs a second call": 0, "last": 0,
+    }  # fmt: skip
+    assert run(later, "--stages", "cases", "--resume") == 0  # it is done
+    assert len((later / "last.runs").read_text().splitlines()) == 1
+
+
+def test_without_resume_a_stage_begins_anew(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    run(tmp_path, "--stages", "cases", "--minutes", "0.2")
+    assert (tmp_path / "passes.runs").exists()
+    assert gpu_check.exit_status([{"status": gpu_check.PARTIAL}]) == 3
+
+
 def test_a_stage_gets_its_budget_and_the_seed(tmp_path: Path) -> None:
     run(tmp_path, "--stages", "good", "--seed", "7")
     data = record(tmp_path, "good")["data"]
@@ -146,11 +205,10 @@ def test_each_part_of_the_real_stages_fits_into_nine_minutes_and_can_be_listed(
 ) -> None:
     from gpu_stages import STAGES
 
-    for part in (1, 2, 3):
-        assert 0 < sum(s.budget_s for s in STAGES if s.is_default and s.part == part) <= 540
-    assert [s.part for s in STAGES if s.is_default] == sorted(
-        s.part for s in STAGES if s.is_default
-    )
+    for part in (1, 2, 3, 4, 5):
+        budgets = [s.budget_s for s in select_stages(STAGES, None, part)]
+        assert 0 < sum(budgets) <= 540, part
+    assert [s.part for s in STAGES] == sorted(s.part for s in STAGES)
     names = [stage.name for stage in STAGES]
     assert len(set(names)) == len(names)
     assert main(["--list"]) == 0
@@ -168,35 +226,55 @@ def test_a_gpu_is_described_by_the_fixture_of_its_name() -> None:
     assert len({named_device(name).isa for name in ("h100", "h200")}) == 1
 
 
-def built(out: Path, *commands: str, is_there: bool = False) -> dict[str, Any] | None:
+def built(
+    out: Path, *commands: str, is_there: bool = False, package: Path | None = None
+) -> dict[str, Any] | None:
     """Builds by Python programs. The result can be imported if they have made `out`/built."""
-    return gpu_check.build_if_needed(
+    return gpu_build.build_if_needed(
         out,
         lambda: is_there or (out / "built").exists(),
         lambda: [[sys.executable, "-c", command] for command in commands],
+        out / "no package" if package is None else package,
+        out,
     )
 
 
-def test_it_builds_where_torchalgo_cannot_be_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def _unchanged_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", "")
+
+
+@pytest.mark.usefixtures("_unchanged_path")
+def test_it_builds_where_torchalgo_cannot_be_imported(tmp_path: Path) -> None:
     assert built(tmp_path / "no", "raise SystemExit(1)", is_there=True) is None
     make = f"import pathlib; pathlib.Path({str(tmp_path / 'built')!r}).touch(); print('compiling')"
     found = built(tmp_path, "print('configuring')", make)
-    assert found is not None and found["status"] == "passed"
+    assert found is not None and found["status"] == "passed" and "built" in found["summary"]
     assert (tmp_path / "build.log").read_text().split() == ["configuring", "compiling"]
-    assert os.environ["PYTHONPATH"].startswith(str(gpu_check.ROOT / "python"))
+    assert os.environ["PYTHONPATH"].startswith(str(gpu_build.ROOT / "python"))
     with tarfile.open(tmp_path / ARCHIVE) as archive:
         assert {"build.json", "build.log"} <= set(archive.getnames())
 
 
+@pytest.mark.usefixtures("_unchanged_path")
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_package_is_unpacked_before_anything_is_built(tmp_path: Path, fits: bool) -> None:
+    name = "built" if fits else "for another Python"
+    (tmp_path / name).touch()
+    with tarfile.open(tmp_path / "package.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / name, arcname=name)
+    (tmp_path / name).unlink()
+    make = f"import pathlib; pathlib.Path({str(tmp_path / 'built')!r}).touch()"
+    found = built(tmp_path, make, package=tmp_path / "package.tar.gz")
+    assert found is not None and found["status"] == "passed"
+    assert found["summary"].startswith("unpacked" if fits else "built")
+    assert (tmp_path / "build.log").exists() is not fits
+
+
+@pytest.mark.usefixtures("_unchanged_path")
 @pytest.mark.parametrize("commands", [("raise SystemExit(7)", "print('never')"), ("pass",)])
-def test_a_build_that_fails_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: tuple[str, ...]
-) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("PYTHONPATH", "")
+def test_a_build_that_fails_is_recorded(tmp_path: Path, commands: tuple[str, ...]) -> None:
     found = built(tmp_path, *commands)
     assert found is not None and found["status"] == "failed" and "build.log" in found["summary"]
     assert record(tmp_path, "build") == found
@@ -212,10 +290,3 @@ def test_the_command_runs_here_without_a_gpu(tmp_path: Path) -> None:
     assert record(tmp_path, "env")["data"]["torch"] == torch.__version__
     if not torch.cuda.is_available():
         assert "needs a GPU" in done.stdout
-
-
-def test_the_build_is_looked_at_without_a_gpu(tmp_path: Path) -> None:
-    from gpu_here import import_
-
-    outcome = import_(Context(tmp_path, True, 0, lambda: 10.0))
-    assert not outcome.failures and "cuDNN primitives for a 3x3" in outcome.summary

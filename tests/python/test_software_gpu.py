@@ -323,15 +323,17 @@ def records(out: Path) -> dict[str, dict[str, Any]]:
     return {path.stem: json.loads(path.read_text()) for path in out.glob("*.json")}
 
 
-def check(tmp_path: Path, fault: str = "") -> tuple[int, dict[str, dict[str, Any]], str]:
+def check(
+    tmp_path: Path, *words: str, fault: str = ""
+) -> tuple[int, dict[str, dict[str, Any]], str]:
     """Runs gpu_check.py with small stages. Returns its exit status, its records and its output."""
     script = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_check.py"
     done = software_gpu.run(
         tmp_path, str(script), "--module", "support.small_gpu_stages", "--quick", "--out", "out",
-        "--minutes", "40", fault=fault, timeout_s=2700,
+        "--minutes", "40", *words, fault=fault, timeout_s=2700,
     )  # fmt: skip
     with tarfile.open(tmp_path / "out" / "gpu_check.tar.gz") as archive:
-        assert {f"{name}.json" for name in records(tmp_path / "out")} == {
+        assert {path.name for path in (tmp_path / "out").glob("*.json")} == {
             name for name in archive.getnames() if name.endswith(".json")
         }
     found = records(tmp_path / "out")
@@ -341,25 +343,58 @@ def check(tmp_path: Path, fault: str = "") -> tuple[int, dict[str, dict[str, Any
 
 def test_each_stage_of_gpu_check_runs(tmp_path: Path) -> None:
     """The order, the records and every line of the stages; times mean nothing here."""
-    from gpu_stages import STAGES
+    from support.small_gpu_stages import STAGES
 
     _, found, text = check(tmp_path)
-    assert found.keys() == {stage.name for stage in STAGES if stage.is_default}, text
+    assert found.keys() == {stage.name for stage in STAGES}, text
     failed = {name: record for name, record in found.items() if record["status"] != "passed"}
-    # The timer's control is one of time, and no kernel of cuDNN has a name here.
+    # The timer's control is one of time, and no kernel of cuDNN has a name here. Inductor finds no
+    # GPU, which is a finding.
     assert failed.keys() <= {"control", "hidden"}, text
     assert found["mission"]["data"]["doors"]["conv_fwd_algo"].startswith("cudnn_legacy.fwd")
     assert {row["status"] for row in found["mission"]["data"]["rows"]} == {"ran", "refused"}
+    (row,) = found["baselines"]["data"]["rows"]
+    assert row["us"].keys() >= {"frozen", "optimize", "captured()"}, text
+    assert max(row["errors"].values()) < 0.01 and found["refused"]["data"]["rows"][0]["changed"] > 0
+    legacy = [row for row in found["energy"]["data"]["rows"] if "supported" in row]
+    assert {row["supported"] for row in legacy} == {True, False}  # strict: no other one runs
+
+
+@pytest.mark.slow
+def test_tables_are_recorded_resumed_and_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process of the stage is killed in the middle. Another one continues."""
+    from gpu_replay import run_gpu
+
+    monkeypatch.setenv("SMALL_GPU_STAGES_KILL", str(tmp_path / "killed"))
+    status, found, text = check(tmp_path, "--stages", "tables")
+    assert status == 0 and (tmp_path / "killed").exists(), text
+    assert "SIGKILL" in " ".join(found["tables"]["findings"]), text
+    lines = [
+        json.loads(line) for line in (tmp_path / "out" / "tables.jsonl").read_text().splitlines()
+    ]
+    samples: dict[tuple[str, ...], list[float]] = {}
+    for line in lines:
+        for key, (cold, *_) in line.get("costs", ()):
+            before = samples.get(tuple(key), cold)
+            assert cold[: len(before)] == before  # none was taken anew
+            samples[tuple(key)] = cold
+    assert len(samples) > 20
+    (table,) = (tmp_path / "out").glob("*_table.json.gz")
+    assert run_gpu(tmp_path / "gpu.jsonl", table) == 0
+    status, found, text = check(tmp_path, "--stages", "tables", "--resume")
+    assert status == 0 and "passed*" in text
 
 
 def test_gpu_check_goes_on_after_stages_that_fail(tmp_path: Path) -> None:
-    from gpu_stages import STAGES
+    from support.small_gpu_stages import STAGES
 
     status, found, text = check(tmp_path, fault="cudaMalloc:1:700")
     assert status == 1
-    assert found.keys() == {stage.name for stage in STAGES if stage.is_default}, text
+    assert found.keys() == {stage.name for stage in STAGES}, text
     assert all(record["status"] in ("passed", "failed") for record in found.values())
     failed = {name: record for name, record in found.items() if record["status"] == "failed"}
-    assert {"mission", "smoke", "capture", "plans", "notes"} <= failed.keys(), text
+    assert {"tables", "baselines", "mission", "capture", "plans"} <= failed.keys(), text
     assert all(record["failures"] for record in failed.values())
     assert found["env"]["status"] == "passed"

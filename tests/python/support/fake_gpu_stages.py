@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from gpu_stage import Context, Outcome, Stage
+from gpu_stage import Context, Outcome, OutOfTimeError, Row, Stage, each_case, outcome_of
 
 
 def count(context: Context, name: str) -> None:
@@ -55,6 +55,34 @@ def missed(context: Context) -> Outcome:
     return outcome
 
 
+def tries(context: Context, name: str) -> int:
+    """Counts the runs of a case. Returns how many there were before."""
+    count(context, name)
+    return len((context.out / f"{name}.runs").read_text().splitlines()) - 1
+
+
+def cases(context: Context) -> Outcome:
+    """Cases that pass, raise, have no memory, end their process, hang, or need a second call."""
+
+    def case(name: str) -> Row:
+        before = tries(context, name)
+        if name == "dies" or (name == "dies once" and before == 0):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if name == "hangs" and before == 0:
+            time.sleep(60)
+        if name == "no memory":
+            raise MemoryError("out of memory\nsecond line")
+        if name == "needs a second call" and not context.resume:
+            raise OutOfTimeError
+        return {"value": before}
+
+    names = ("passes", "dies once", "no memory", "needs a second call", "dies", "hangs", "last")
+    rows, left = each_case(
+        context, {name: lambda name=name: case(name) for name in names}, needs_s=0.0
+    )
+    return outcome_of(rows, left)
+
+
 def last(context: Context) -> Outcome:
     names = sorted(path.name for path in Path(context.out).iterdir())
     return Outcome("the last", data={"files": names})
@@ -67,5 +95,8 @@ STAGES = (
     Stage("dies", "ends its process", 2, 10.0, dies),
     Stage("hangs", "never ends", 2, 0.6, hangs, is_default=False),
     Stage("missed", "misses a hypothesis", 2, 10.0, missed),
+    Stage(
+        "cases", "cases of all kinds", 4, 60.0, cases, resumes=True, quiet_s=6.0, is_default=False
+    ),
     Stage("last", "comes last", 3, 10.0, last),
 )

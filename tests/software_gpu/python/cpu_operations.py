@@ -35,6 +35,18 @@ def cudnn_convolution(
     return y.to(x.dtype)
 
 
+def cudnn_convolution_transpose(
+    x: Tensor, w: Tensor, padding: Any, output_padding: Any, stride: Any, dilation: Any,
+    groups: int, *_: bool,
+) -> Tensor:  # fmt: skip
+    geometry = (stride, padding, output_padding, dilation)
+    pairs = zip(x.float().chunk(groups, 1), w.float().chunk(groups, 0), strict=True)
+    parts = [
+        torch.ops.aten.slow_conv_transpose2d(x, w, w.shape[2:], None, *geometry) for x, w in pairs
+    ]
+    return torch.cat(parts, 1).to(x.dtype)
+
+
 def conv_depthwise2d(
     x: Tensor, w: Tensor, _: Any, stride: Any, bias: Tensor | None, padding: Any, dilation: Any
 ) -> Tensor:
@@ -90,6 +102,7 @@ def batch_norm_backward_elemt(
 # The CPU has no such operations.
 OWN = {
     "cudnn_convolution": cudnn_convolution,
+    "cudnn_convolution_transpose": cudnn_convolution_transpose,
     "_conv_depthwise2d": conv_depthwise2d,
     "cudnn_batch_norm": cudnn_batch_norm,
     "cudnn_batch_norm_backward": cudnn_batch_norm_backward,
