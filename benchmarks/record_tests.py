@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Records full runs of the tests, and tells whether the last one is recent.
 
-    make test-all                                  # takes half an hour, runs all tests, records them
+    make test-all                               # takes half an hour, runs and records all tests
     python benchmarks/record_tests.py add RUN.json --seconds 1500   # what `make test-all` calls
     python benchmarks/record_tests.py check                         # what CI calls first
 
@@ -52,7 +52,7 @@ def git(root: Path, *words: str) -> str | None:
 
 
 def commits_since(commit: str, root: Path) -> int | None:
-    """Returns how many commits after `commit` change PRODUCT, or None if HEAD does not contain it."""
+    """Returns how many commits after `commit` change PRODUCT, None if HEAD does not contain it."""
     if git(root, "merge-base", "--is-ancestor", commit, "HEAD") is None:
         return None
     return int(git(root, "rev-list", "--count", f"{commit}..HEAD", "--", *PRODUCT) or 0)
