@@ -52,7 +52,7 @@ test-cpp: build
 
 # test-all sets FULL, the file for the record. Without it, tests that are marked slow are left out.
 test-python: build
-	@$(PY) -m pytest -q --durations=10 -n 2 --dist worksteal --known-skips $(if $(FULL),--record $(FULL),-m "not slow")
+	@$(PY) -m pytest -q --durations=10 -n 2 --dist worksteal tests/python --known-skips $(if $(FULL),--record $(FULL),-m "not slow")
 
 example: build
 	@bash examples/cpp_deploy/run.sh $(PY)
