@@ -18,6 +18,7 @@ PRELUDE = """
     import torchalgo
     from support.training_models import Chain, images
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     torch.manual_seed(0)
     torch.set_num_threads(1)  # other tests run beside this process
     shape = (4, 64, 128, 128)
