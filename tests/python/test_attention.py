@@ -41,6 +41,19 @@ def test_the_op_equals_pytorchs_ops(shape: tuple[int, ...], dtype: torch.dtype) 
     torch.testing.assert_close(attention(q, k, v, None, None, orders[0]), default)
 
 
+@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("change", [torch._neg_view, Tensor.double, lambda t: t.mT.contiguous().mT])
+def test_the_op_reads_each_operand_as_it_is(part: int, change: Callable[[Tensor], Tensor]) -> None:
+    """A negative view has other numbers in its memory than its elements."""
+    operands = [torch.randn(1, 2, 5, 4) for _ in range(3)]
+    if change is Tensor.double:  # PyTorch takes no two types at once
+        operands = [change(operand) for operand in operands]
+    operands[part] = change(operands[part])
+    with torch.no_grad():
+        found = attention(*operands, None, 0.5, [0, 2, 1, 3])
+        torch.testing.assert_close(found, expected(*operands, None, 0.5))
+
+
 def test_the_op_has_gradients() -> None:
     q, k, v = (torch.randn(1, 2, 5, 4, requires_grad=True) for _ in range(3))
     order = [0, 2, 1, 3]

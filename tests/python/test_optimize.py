@@ -428,3 +428,12 @@ def test_an_older_plan_for_other_inputs_is_refused(
         torchalgo.optimize(
             net, last, plan=older(fast.plan), settings=torchalgo.Settings(progress=False)
         )
+
+
+def test_an_older_plan_with_layers_is_refused_for_a_model_without_convolutions(
+    x: torch.Tensor, fast: torchalgo.Optimized
+) -> None:
+    with pytest.raises(torchalgo.Error, match="make a plan"):
+        torchalgo.optimize(
+            nn.ReLU().eval(), x, plan=older(fast.plan), settings=torchalgo.Settings(progress=False)
+        )

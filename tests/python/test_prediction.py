@@ -202,6 +202,13 @@ def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.Monke
 # ---- features ------------------------------------------------------------------------------------
 
 
+def test_only_the_activation_of_a_convolution_over_images_has_a_problem_of_its_own() -> None:
+    assert activation_alone(conv(16, 32, 8, 3, "+bias+relu")) == "relu_f32_n1c32h8w8"
+    assert activation_alone(conv(16, 32, 8, 3, "+bias")) is None
+    volume = "fwd_f32_n1c4d8h8w8_k4t3r3s3_st1x1x1_pad1x1x1_dil1x1x1_g1"
+    assert activation_alone(f"{volume}+bias+relu") is None
+
+
 def test_an_activation_is_told_from_what_it_is_fused_to() -> None:
     problem = conv(16, 32, 8, 3, "+bias+add+relu6")
     assert activation_of(problem) == "relu"
