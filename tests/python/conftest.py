@@ -18,13 +18,11 @@ from torch.utils import cpp_extension
 
 import torchalgo
 from support import run_record
-from support.fake_bench import FakeBench, spread
 from support.nets import Net, make_net, run_plan, without_single_layout
 from support.several_shapes import SHAPES, optimize_for
 from support.workers import make_bench  # noqa: F401
 from torchalgo import _C
 from torchalgo._capture.freeze import freeze_model
-from torchalgo._measure.sampling import Bench
 
 # On a loaded machine a second thread makes tuning wait at each barrier; other numbers of threads
 # have tests of their own.
@@ -83,15 +81,6 @@ def optimum() -> Iterator[None]:
     """The plan of an optimized model is the optimum, however the timings end."""
     with without_single_layout():
         yield
-
-
-@pytest.fixture
-def drawn_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Costs are drawn by the names of candidates: tuning runs none of them and needs no worker.
-
-    For tests that need a plan and not the best one.
-    """
-    monkeypatch.setattr(Bench, "on", lambda *_, **__: FakeBench(spread).bench())
 
 
 @pytest.fixture
