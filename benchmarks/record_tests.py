@@ -32,17 +32,16 @@ MOST_COMMITS = 20  # that change PRODUCT
 PRODUCT = ("csrc", "python")
 
 
-def add(run: Path, seconds: int, runs: Path = RUNS, durations: Path = DURATIONS) -> int:
-    """Adds a full run to the records, unless the tree has changes. Returns the exit status."""
+def add(run: Path, seconds: int, runs: Path = RUNS, durations: Path = DURATIONS) -> None:
+    """Adds a full run to the records, or says why not if the tree has changes."""
     if git_state()["dirty"]:
         print("record_tests: the tree has changes, so this run is not recorded", file=sys.stderr)
-        return 0
+        return
     whole = json.loads(run.read_text())
     times = {name: whole.pop(name) for name in ("files", "tests")}
     record(runs, {"schema": 1, "seconds": seconds, **whole})
     commit = git_state()["commit"]
     durations.write_text(json.dumps({"commit": commit, **times}, indent=1) + "\n")
-    return 0
 
 
 def git(root: Path, *words: str) -> str | None:
@@ -92,7 +91,10 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_options(arguments)
-    return add(options.run, options.seconds) if options.command == "add" else check()
+    if options.command == "check":
+        return check()
+    add(options.run, options.seconds)
+    return 0
 
 
 if __name__ == "__main__":

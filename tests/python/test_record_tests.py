@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a run of the tests records and refuses, and when a full run is too old."""
+"""Tests of the record of a test run, of refused skips, and of the age of the last full run."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def renamed(node, engine):
     is_conv = problem.startswith("fwd_")
     return dataclasses.replace(node, primitive=f"{pattern}.{engine}") if is_conv else node
 
-# As made on another GPU, with another cuDNN, and with knobs of another cuDNN.
+# The plan names engines of another GPU, of another cuDNN, and knobs of another cuDNN.
 for engine in ("e6", "e99", "e2.krsc{SPLIT_K=9}"):
     nodes = [renamed(node, engine) for node in fast.plan.nodes]
     plan = dataclasses.replace(fast.plan, nodes=nodes, guard=None)
