@@ -21,6 +21,7 @@ from torchalgo._db import CostStore, Row, files
 from torchalgo._db.connection import Database
 from torchalgo._db.errors import Cause, StorageError
 from torchalgo._db.row import Entry
+from torchalgo._db.schema import make_tables
 
 
 @pytest.fixture
@@ -106,6 +107,26 @@ def test_processes_that_meet_a_damaged_file_set_it_aside_once(path: Path) -> Non
         assert len(store.rows()) == 6 * 5
         assert store.verify().is_sound
         assert len(store.info().set_aside) == 1
+
+
+def test_a_file_that_is_replaced_while_a_store_opens_it_gets_what_the_store_writes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = path.with_name("other.sqlite3")
+    for file, count in ((path, 1), (other, 2)):
+        with CostStore.open(file) as store:
+            store.append(many(count))
+
+    def replace_once(connection: sqlite3.Connection) -> None:
+        make_tables(connection)
+        if other.exists():  # another process
+            other.replace(path)
+
+    monkeypatch.setattr("torchalgo._db.connection.make_tables", replace_once)
+    with CostStore.open(path) as store:
+        assert store.rows() == many(2)
+        assert store.append(many(3))
+    assert rows_of(path) == many(3)
 
 
 def test_a_disk_that_fails_for_a_moment_is_no_damage(

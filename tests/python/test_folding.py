@@ -188,6 +188,26 @@ def test_other_sums_of_convolutions_stay(name: str) -> None:
     assert kinds["fwd"] == 2
 
 
+class ChangedBetween(nn.Module):
+    """Changes its input between two convolutions of it. The caller sees this, so it stays."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.one = nn.Conv2d(C, C, 3, padding=1), nn.Conv2d(C, C, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        x.mul_(2)
+        return y + self.one(x)
+
+
+def test_convolutions_of_an_input_that_changes_between_them_stay() -> None:
+    model, x = ChangedBetween().eval(), torch.rand(1, C, 5, 6)
+    imported = _C.import_graph(freeze(model, (x.clone(),), "script")._c, (x.clone(),))
+    module = rewrite(imported, any_plan(imported.graph, 1))
+    assert_close(module(x.clone()), model, (x,))
+
+
 class Last(nn.Module):
     """Layers on tensors that have their channels last."""
 

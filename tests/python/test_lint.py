@@ -17,6 +17,7 @@ import torchalgo
 from support.faulty_models import CASES, Case, Clone
 from torchalgo._base.stats import Faster
 from torchalgo._lint import copies, dtypes, modes, norms, repeats
+from torchalgo._lint.convolutions import BLOCK
 from torchalgo._lint.facts import layout_of
 from torchalgo._lint.source import is_user_file
 from torchalgo._lint.what_if import Lab, Trial
@@ -191,6 +192,21 @@ def test_denormal_weights_are_found_only_if_they_cost_time(
     report = torchalgo.lint(model, torch.rand(1, 16, 28, 28))
     assert [f.kind for f in report] == kinds
     assert torch.equal(model[0].weight, before)
+
+
+def test_channels_beyond_a_block_are_named_where_they_are_made_and_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The channels of the result are what the model is for, so they are no fault."""
+    trial = Trial(1e6, 0.5, Faster("faster", 0.5, 0.5, 0.5), 0)
+    monkeypatch.setattr(Lab, "_decided", lambda *_: trial)
+    model = nn.Sequential(
+        nn.Conv2d(16, BLOCK + 1, 3), nn.ReLU(), nn.Conv2d(BLOCK + 1, 2 * BLOCK + 1, 3)
+    )
+    report = torchalgo.lint(model.eval(), SMALL)
+    (finding,) = [f for f in report if f.kind == "channels-miss-block"]
+    assert finding.layers == ("0", "2")
+    assert finding.fix.startswith(f"Use {BLOCK} channels instead of {BLOCK + 1}:")
 
 
 def test_lint_does_not_change_the_model_its_mode_the_inputs_or_random_numbers() -> None:

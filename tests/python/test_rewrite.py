@@ -37,11 +37,12 @@ def test_any_plan_computes_what_the_model_computes(name: str, capture: str, seed
             raise AssertionError(f"{error}; plan {spelled}") from error
 
 
+@pytest.mark.parametrize("prefix", ["cpu.", "aten."])
 @pytest.mark.parametrize(("name", "capture"), CAPTURED)
-def test_each_call_of_the_plan_is_one_op(name: str, capture: str) -> None:
+def test_each_call_of_the_plan_is_one_op(name: str, capture: str, prefix: str) -> None:
     model, inputs = make_model(name)
     imported = _C.import_graph(freeze(model, inputs, capture)._c, inputs)
-    plan = any_plan(imported.graph, 0, prefix="cpu.")
+    plan = any_plan(imported.graph, 0, prefix=prefix)
     counts = op_counts(rewrite(imported, plan))
     chosen = [n for n in plan.nodes if not n.absorbed_by]
     convolutions = [  # a chain with a second input runs as other ops do

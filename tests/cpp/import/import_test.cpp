@@ -107,6 +107,14 @@ TEST(Import, ReadsTheWeightsThatTheProblemNeeds) {
   EXPECT_EQ(found.at("aten::addmm").weights.sizes().vec(), (std::vector<std::int64_t>{3, 4}));
 }
 
+TEST(Import, ReadsOneScaleFactorAsThatOfBothDimensions) {
+  const auto found = problems(graph_of(R"(
+    def forward(self, x):
+        return torch.__interpolate(x, None, 2.0, "nearest", None, None))"));
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found.begin()->second, "nearest_f32_n1c4h8w8_x2x2") << found.begin()->first;
+}
+
 TEST(Import, ReadsDefaultsOfForward) {
   const Graph graph = import_graph(frozen_module(R"(
     def forward(self, x, scale: float = 2.0):

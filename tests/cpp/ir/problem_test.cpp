@@ -260,6 +260,24 @@ TEST(FlopCount, CountsTwoPerMultiplyAdd) {
   EXPECT_EQ(count("linear_f32_n2c10_k4"), 2.0 * 2 * 10 * 4);
 }
 
+TEST(TermsPerElement, AreTheProductsOrElementsOfOneSum) {
+  const auto terms = [](const char* text) { return terms_per_element(parse_problem(text)); };
+  EXPECT_EQ(terms("fwd_f32_n2c64h9w9_k32r3s3_st1x1_pad1x1_dil1x1_g2"), 9 * 32);
+  EXPECT_EQ(terms("bwd_data_f32_n2c64h9w9_k32r3s3_st1x1_pad1x1_dil1x1_g2"), 9 * 16);
+  EXPECT_EQ(terms("bwd_filter_f32_n2c64h9w9_k32r3s3_st1x1_pad1x1_dil1x1_g2"), 2 * 9 * 9);
+  for (const char* sums : {"moments_f32_n2c64h9w8", "bwd_normalize_sums_f32_n2c64h9w8_eps1e-05",
+                           "channelsums_f32_n2c64h9w8"}) {
+    EXPECT_EQ(terms(sums), 2 * 9 * 8) << sums;
+  }
+  for (const char* few : {"normalize_f32_n2c64h9w8_eps1e-05",
+                          "bwd_normalize_f32_n2c64h9w8_eps1e-05", "add_f32_n2c64h9w8"}) {
+    EXPECT_LT(terms(few), 10) << few;
+  }
+  for (const char* copied : {"relu_f32_n2c64h9w8", "concat_f32_n2c64x4h9w8"}) {
+    EXPECT_FALSE(terms(copied)) << copied;
+  }
+}
+
 constexpr const char* kChain =
     "chain_f32_n2c16h9w8_k96r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu6"
     "_k96r3s3_st2x2_pad1x1_dil1x1_g96+bias+relu6_k24r1s1_st1x1_pad0x0_dil1x1_g1+bias+add";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "provider/packing.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/rand.h>
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include <set>
 
 #include "all_algorithms.h"
+#include "profiler/check.h"
 #include "provider/find_candidates.h"
 
 namespace torchalgo {
@@ -105,6 +107,51 @@ std::int64_t allocated(const Kernel& kernel) {
   return held_bytes(pack(kernel, plain), plain);
 }
 
+// Returns the same operation on larger images, and on one more of them. A batch norm keeps their
+// number, since its second input has the sizes [2, c, 1, 1] for any batch.
+Problem enlarged(const Problem& problem) {
+  const int more = std::holds_alternative<BatchNormProblem>(problem) ? 0 : 1;
+  std::vector<std::vector<std::int64_t>> sizes = input_sizes(problem);
+  for (std::vector<std::int64_t>& each : sizes) {
+    each[0] += more;
+    for (std::size_t i = 2; i < each.size(); ++i) each[i] += each[i] > 1 ? 16 : 0;
+  }
+  return with_input_sizes(problem, sizes);
+}
+
+// Returns the algorithm with kernels that pack the weights for another problem than they run.
+Algorithm packing_for(const Problem& other, const Algorithm& row) {
+  Algorithm result = row;
+  result.prepare = [&](const Problem& problem, const Primitive& primitive, const Device& device) {
+    Kernel kernel = row.prepare(problem, primitive, device);
+    kernel.pack = row.prepare(other, primitive, device).pack;
+    return kernel;
+  };
+  return result;
+}
+
+// Runs the primitives that pack for all sizes on `problem`, with weights packed for `other`.
+// Returns their number.
+int check_packed_for(const Problem& other, const Problem& problem) {
+  int checked = 0;
+  const Sample sample = make_sample(problem, 5);
+  const at::Tensor reference = reference_result(problem, sample);
+  for (const Algorithm& row : all_algorithms()) {
+    if (!row.runs_on_cpu || !row.packs_for_all_sizes) continue;
+    for (const Primitive& each : row.offer(problem, cpu_device()).primitives) {
+      const Offer offer = offer_exact(row, other, cpu_device(), each.name, each.src, each.dst);
+      if (!offer.refusal.empty()) continue;
+      const at::Tensor result = run_once(packing_for(other, row), problem, each, sample);
+      const double error = (result.to(at::kDouble) - reference).norm().item<double>();
+      EXPECT_LE(error, error_bound(problem, 1e-5) * reference.norm().item<double>())
+          << to_string(each) << " packed for " << to_string(other) << ", run on "
+          << to_string(problem);
+      ++checked;
+    }
+  }
+  return checked;
+}
+
 }  // namespace
 
 TEST(PackToWeightPages, MovesWhatIsPackedAndLeavesTheModelsOwn) {
@@ -146,6 +193,15 @@ TEST(PackedBytes, AreWhatPackAllocatesForEveryRowOfTheCpu) {
         });
     EXPECT_TRUE(has_no_weights) << row.name << " needs a problem above";
   }
+}
+
+TEST(PackForAllSizes, GivesWeightsThatAreRightForSmallerAndLargerImages) {
+  int checked = 0;
+  for (const char* text : kProblems) {
+    const Problem small = parse_problem(text), large = enlarged(small);
+    checked += check_packed_for(small, large) + check_packed_for(large, small);
+  }
+  EXPECT_GT(checked, 100);
 }
 
 // Rows of GPU libraries pack by torch alone, so their weights may lie anywhere.

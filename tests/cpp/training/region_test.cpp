@@ -67,9 +67,9 @@ struct Model {
 std::shared_ptr<TrainingRegion> make_region(
     Layout layout, const char* text = kGraph,
     std::vector<NodeParameters> parameters = {{0, 1}, {}, {2, 3}, {}, {}},
-    const std::vector<int>& recomputed = {}) {
+    const std::vector<int>& recomputed = {}, const std::vector<int>& wanted = {0}) {
   const Graph forward = parse_graph(text);
-  const Graph graph = training_graph(forward, {0}, recomputed);
+  const Graph graph = training_graph(forward, wanted, recomputed);
   const Candidates candidates =
       training_candidates(graph, all_algorithms(), cpu_device(), {.drop_dominated = true});
   const std::vector<Candidate> transforms =
@@ -87,8 +87,8 @@ std::shared_ptr<TrainingRegion> make_region(
     costs.costs[cost_key(each.problem, each.primitive)] = {is_view(each.primitive.name) ? 1 : 10};
   }
   const Plan plan = make_plan(graph, candidates, transforms, costs).plan;
-  return std::make_shared<TrainingRegion>(forward, std::vector<int>{0}, recomputed, candidates,
-                                          plan, std::move(parameters), cpu_device());
+  return std::make_shared<TrainingRegion>(forward, wanted, recomputed, candidates, plan,
+                                          std::move(parameters), cpu_device());
 }
 
 std::vector<at::Tensor> run(const std::shared_ptr<TrainingRegion>& region, const Model& model) {
@@ -287,6 +287,23 @@ TEST(TrainingRegion, ComputesNoGradientThatNobodyNeeds) {
   EXPECT_TRUE(model.scale.grad().defined());
   EXPECT_FALSE(model.weights.grad().defined());
   EXPECT_FALSE(model.x.grad().defined());
+}
+
+TEST(TrainingRegion, HasAResultWithoutGradientIfItDependsOnNoParameter) {
+  constexpr const char* kBranches =
+      "torchalgo graph 1\n"
+      "value\tx\t2,20,8,9\tf32\nvalue\tr\t2,20,8,9\tf32\nvalue\ty\t2,20,8,9\tf32\n"
+      "node\trelu\trelu\t0\t1\trelu_f32_n2c20h8w9\t\n"
+      "node\tconv\tconv\t0\t2\tfwd_f32_n2c20h8w9_k20r3s3_st1x1_pad1x1_dil1x1_g1\t\n"
+      "input\t0\tnchw\noutput\t2\noutput\t1\n";
+  const at::Tensor x = at::randn({2, 20, 8, 9});
+  const at::Tensor weights = at::randn({20, 20, 3, 3}).set_requires_grad(true);
+  const auto wanted = torch::autograd::grad({at::conv2d(x, weights, {}, 1, 1).sum()}, {weights});
+  const auto region = make_region(Layout::kNchw, kBranches, {{}, {0, -1}}, {}, {});
+  const auto results = TrainingRegion::run(region, {x}, {weights}, {});
+  EXPECT_FALSE(results[1].requires_grad());
+  const auto found = torch::autograd::grad({results[0].sum()}, {weights});
+  EXPECT_TRUE(found[0].allclose(wanted[0], 1e-4, 1e-4));
 }
 
 TEST(TrainingRegion, RefusesSecondDerivativesAndOtherSizes) {
