@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 import torchalgo
 from support.nets import arguments, make_net
+from torchalgo._base.fake_errors import fake_mode
+from torchalgo._run.planned_calls import _is_plain
 
 pytestmark = pytest.mark.filterwarnings("ignore:torchalgo. ", "ignore:The .grad attribute")
 
@@ -221,3 +223,97 @@ def test_a_module_without_a_plan_is_planned_by_its_first_call() -> None:
     for _ in range(2):
         torch.testing.assert_close(compiled(x), Around(net)(x), rtol=1e-4, atol=1e-5)
     assert fast.plan
+
+
+class FourFormats(nn.Module):
+    """Returns tensors whose formats do and do not depend on the input's."""
+
+    def __init__(self, conv: type[nn.Module], last: torch.memory_format) -> None:
+        super().__init__()
+        self.conv: Any = conv(3, 8, 3)  # type: ignore[call-arg, arg-type]
+        self.last = last
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        y = self.conv(x)
+        return y, y.contiguous(), torch.relu(y).to(memory_format=self.last), x + 1
+
+
+CHANNELS_LAST: list[tuple[type[nn.Module], torch.memory_format, tuple[int, ...]]] = [
+    (nn.Conv2d, torch.channels_last, (1, 3, 12, 12)),
+    (nn.Conv2d, torch.channels_last, (2, 3, 12, 9)),
+    (nn.Conv3d, torch.channels_last_3d, (1, 3, 8, 8, 8)),
+]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("conv", "last", "shape"), CHANNELS_LAST)
+@torch.no_grad()
+def test_inputs_in_channels_last_stay_in_the_graph_with_eager_s_formats(
+    conv: type[nn.Module], last: torch.memory_format, shape: tuple[int, ...], backend: str
+) -> None:
+    model = FourFormats(conv, last).eval()
+    fast = optimized(model, torch.rand(shape))
+    compiled = torch.compile(fast, backend=backend, fullgraph=True)
+    for x in (torch.rand(shape), torch.rand(shape).contiguous(memory_format=last)):
+        for mine, expected, given in zip(compiled(x), fast(x), model(x), strict=True):
+            torch.testing.assert_close(mine, expected)
+            assert mine.stride() == expected.stride() == given.stride()
+    assert not fast.original_runs
+
+
+@torch.no_grad()
+def test_a_loaded_module_returns_the_same_formats_inside_of_compiled_code(tmp_path: Any) -> None:
+    x = torch.rand(1, 3, 12, 12)
+    optimized(FourFormats(nn.Conv2d, torch.channels_last), x).save(tmp_path / "model.pt")
+    loaded = torchalgo.load(tmp_path / "model.pt")
+    compiled = torch.compile(loaded, backend="aot_eager")
+    for each in (x, x.contiguous(memory_format=torch.channels_last)):
+        for mine, expected in zip(compiled(each), loaded(each), strict=True):
+            torch.testing.assert_close(mine, expected)
+            assert mine.stride() == expected.stride()
+
+
+class RefusesZeros(nn.Module):
+    """Fails for an image of zeros, so that its formats cannot be learned while torch compiles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch._assert_async((x != 0).any())
+        return self.conv(x)
+
+
+@torch.no_grad()
+def test_slices_and_models_that_refuse_zeros_run_outside_of_the_compiled_code() -> None:
+    x = torch.rand(1, 3, 12, 12)
+    for net, y in (
+        (make_net(), torch.rand(1, 3, 12, 24)[..., ::2]),
+        (RefusesZeros(), x.contiguous(memory_format=torch.channels_last)),
+    ):
+        torch._dynamo.reset()
+        fast, graphs = optimized(net, x), Graphs()
+        compiled = torch.compile(nn.Sequential(fast, nn.ReLU()), backend=graphs)
+        torch.testing.assert_close(compiled(y), torch.relu(net(y)), rtol=1e-4, atol=1e-5)
+        assert not any("run_held_plan" in op for ops in graphs.ops for op in ops)
+
+
+@torch.no_grad()
+def test_autocast_of_the_devices_in_use_ends_the_op() -> None:
+    x = torch.rand(1, 3, 12, 12)
+    with fake_mode():
+        on_gpu = torch.empty(1, 3, 12, 12, device="cuda")
+    net = make_net().eval()
+    fast, graphs = optimized(net, x), Graphs()
+    for device, is_cpu, is_gpu in (("cpu", False, True), ("cuda", True, False)):
+        torch._dynamo.reset()
+        graphs.ops.clear()
+        torch.set_autocast_enabled(device, True)
+        try:
+            assert (_is_plain(x), _is_plain(on_gpu)) == (is_cpu, is_gpu)
+            found = torch.compile(Around(fast), backend=graphs)(x)
+            assert found.dtype is Around(net)(x).dtype
+        finally:
+            torch.set_autocast_enabled(device, False)
+        assert any("run_held_plan" in op for ops in graphs.ops for op in ops) is is_cpu

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -41,30 +42,42 @@ class ResultFormats:
         """The formats of results for contiguous inputs; None if they are not known."""
         return self._known.get(())
 
-    def apply(self, returned: Any, tensors: Sequence[Any]) -> Any:
-        """Returns `returned`; copies each tensor whose format differs from the original's."""
+    def of(self, tensors: Sequence[Any]) -> Formats | None:
+        """Returns the formats of the results for these inputs.
+
+        Returns None if the original is in train mode now.
+        """
         key = key_of(tensors)
         formats = self._known.get(key)
         if formats is None:
             try:
                 formats = formats_of(self._run(tensors))
-            except Error:  # the original is in train mode now
-                return returned
+            except Error:
+                return None
             with self._lock:
                 if len(self._known) < MOST_KNOWN:
                     self._known[key] = formats
+        return formats
+
+    def apply(self, returned: Any, tensors: Sequence[Any]) -> Any:
+        """Returns `returned`; copies each tensor whose format differs from the original's."""
+        formats = self.of(tensors)
+        if formats is None:
+            return returned
         result = with_formats(returned, iter(formats))
-        if not key and all(a is b for a, b in zip(tensors_in(returned), tensors_in(result))):  # noqa: B905
+        is_same = all(map(operator.is_, tensors_in(returned), tensors_in(result)))
+        if is_same and not key_of(tensors):
             self.is_exact = True
         return result
 
 
 def formats_of(value: Any) -> Formats:
     """Returns the memory format of each tensor in `value`."""
-    return tuple(map(_format_of, tensors_in(value)))
+    return tuple(map(format_of, tensors_in(value)))
 
 
-def _format_of(tensor: torch.Tensor) -> torch.memory_format | None:
+def format_of(tensor: torch.Tensor) -> torch.memory_format | None:
+    """Returns the memory format of a tensor; None if it has no name."""
     if tensor.is_contiguous():
         return torch.contiguous_format
     if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm
-from torchalgo._capture.formats import Formats, with_formats
+from torchalgo._capture.formats import Formats, ResultFormats, with_formats
 from torchalgo._capture.freeze import writes_to_inputs
 from torchalgo._capture.shapes import Shapes
 from torchalgo._plan.result import Result
@@ -31,7 +31,7 @@ class AsOp:
         self,
         results: Sequence[Result],
         form: CallForm,
-        formats: Formats | None,
+        formats: ResultFormats | None,
         weights: _C.WeightWatch | None,
         others: UnseenShapes,
     ) -> None:
@@ -70,10 +70,32 @@ class AsOp:
                 return 0
         return int(self._plan.handle()) if _runs_on_meta(self._plan, shapes, dtypes) else 0
 
-    def result(self, flat: Sequence[torch.Tensor]) -> Any:
-        """Returns the model's result, built from all tensors in it."""
+    def formats(
+        self, shapes: Shapes, dtypes: Sequence[torch.dtype], formats: Formats
+    ) -> Formats | None:
+        """Returns the formats of the results for inputs of these shapes and formats.
+
+        The original runs once on zeros, if it has not run such inputs. Returns None if the formats
+        are not known: after load, in train mode, or if the original cannot run zeros.
+        """
+        if self._formats is None or all(each is torch.contiguous_format for each in formats):
+            return None if self._formats is None else self._formats.of_contiguous
+        with _disable_current_modes():
+            zeros = [
+                torch.zeros(shape, dtype=dtype).contiguous(
+                    memory_format=each or torch.contiguous_format
+                )
+                for shape, dtype, each in zip(shapes, dtypes, formats, strict=True)
+            ]
+            try:
+                return self._formats.of(zeros)
+            except Exception:  # the user's code may raise anything
+                return None
+
+    def result(self, flat: Sequence[torch.Tensor], formats: Formats | None) -> Any:
+        """Returns the model's result in these formats, built from all tensors in it."""
         result = nested(flat, self._type)
-        return result if self._formats is None else with_formats(result, iter(self._formats))
+        return result if formats is None else with_formats(result, iter(formats))
 
 
 def _runs_on_meta(plan: Any, shapes: Shapes, dtypes: Sequence[torch.dtype]) -> bool:

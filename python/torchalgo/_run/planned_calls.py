@@ -17,7 +17,7 @@ from torchalgo._base.fork_lock import fork_lock
 from torchalgo._base.script_errors import own_error, plain_error
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, form_of_script
-from torchalgo._capture.formats import ResultFormats
+from torchalgo._capture.formats import Formats, ResultFormats, format_of
 from torchalgo._capture.freeze import ScriptModule, constants_in_results
 from torchalgo._capture.shapes import Shapes, shapes_of, shapes_text
 from torchalgo._capture.tensor_checks import check_tensors, why_original
@@ -129,35 +129,50 @@ class PlannedCalls(Embedded):
         The call becomes one op if its arguments are tensors for which there is a plan. Any other
         call runs outside of the compiled code.
         """
-        as_op, has_gradients = self._as_op, torch.is_grad_enabled()
-        is_plain = not kwargs and not torch.is_autocast_enabled("cpu")
-        shapes, dtypes, devices = [], [], []
+        as_op = self._as_op
+        shapes, dtypes, devices, formats = [], [], [], []
+        is_plain = not kwargs
         for argument in args:
-            is_tensor = isinstance(argument, torch.Tensor) and argument.is_contiguous()
-            if not is_tensor or (argument.requires_grad and has_gradients):
+            if not _is_plain(argument):
                 is_plain = False
                 break
             # range() needs numbers, so torch.compile replaces symbolic sizes by their values.
             shapes.append(tuple([len(range(size)) for size in argument.shape]))
             dtypes.append(argument.dtype)
             devices.append(argument.device.type)
+            formats.append(format_of(argument))
         if is_plain and as_op is not None:
-            handle = self._handle(tuple(shapes), dtypes, devices, as_op.number)
+            handle, wanted = self._handle(
+                tuple(shapes), dtypes, devices, tuple(formats), as_op.number
+            )
             if handle:
-                return as_op.result(torch.ops.torchalgo.run_held_plan(list(args), handle))
+                # The op's strides are known while torch compiles if its inputs are contiguous.
+                inputs = [argument.contiguous() for argument in args]
+                return as_op.result(torch.ops.torchalgo.run_held_plan(inputs, handle), wanted)
         return self._outside(args, kwargs)
 
     def _handle(
-        self, shapes: Shapes, dtypes: Sequence[torch.dtype], devices: Sequence[str], number: int
-    ) -> int:
-        """Returns AsOp.handle. torch.compile runs this while it compiles and keeps the result.
+        self,
+        shapes: Shapes,
+        dtypes: Sequence[torch.dtype],
+        devices: Sequence[str],
+        formats: Formats,
+        number: int,
+    ) -> tuple[int, Formats | None]:
+        """Returns AsOp.handle and AsOp.formats; 0 if formats are needed and not known.
 
-        If `number`, that of the AsOp, is another one in a later call, it compiles again.
+        torch.compile runs this while it compiles and keeps the result. If `number`, that of the
+        AsOp, is another one in a later call, it compiles again.
         """
         del number
         if torch.compiler.is_exporting():  # with strict=True; a handle is of this process only
             self._refuse_tracing()
-        return 0 if self._as_op is None else self._as_op.handle(shapes, dtypes, devices)
+        handle = 0 if self._as_op is None else self._as_op.handle(shapes, dtypes, devices)
+        if not handle or self._as_op is None:
+            return 0, None
+        wanted = self._as_op.formats(shapes, dtypes, formats)
+        is_contiguous = all(each is torch.contiguous_format for each in formats)
+        return (handle, wanted) if is_contiguous or wanted is not None else (0, None)
 
     # This is what torch.compiler.assume_constant_result does. A call of it here would import
     # torch._dynamo whenever torchalgo is imported, which takes seconds.
@@ -320,11 +335,10 @@ class PlannedCalls(Embedded):
         self._formats = None
         if self._original is not None and self._original.tensor_model is not None:
             self._formats = ResultFormats(self._original.run_tensors, self._original.formats)
-        formats = None if self._formats is None else self._formats.of_contiguous
         if weights is None and self._original is not None:
             weights = self._original.weights
         self._weights = weights
-        self._as_op = AsOp(results, self._form, formats, self._weights, self._others)
+        self._as_op = AsOp(results, self._form, self._formats, self._weights, self._others)
         is_usual = self._form.is_positional
         self._first_runner = self._runners.get(id(results[0].scripted)) if is_usual else None
         self._results = tuple(results)  # last: other threads may run plans from here on
@@ -336,3 +350,13 @@ class PlannedCalls(Embedded):
                 " example_inputs to optimize"
             )
         return self._results
+
+
+def _is_plain(argument: Any) -> bool:
+    """Returns whether an argument may become an input of the op of a plan in compiled code."""
+    if not isinstance(argument, torch.Tensor) or argument.device.type not in ("cpu", "cuda"):
+        return False
+    if torch.is_autocast_enabled(argument.device.type):
+        return False
+    has_gradient = argument.requires_grad and torch.is_grad_enabled()
+    return not has_gradient and format_of(argument) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from torchalgo import _C
 from torchalgo._ir.plan import GuardVerdict
 from torchalgo._train.known_ops import is_altered
 from torchalgo._train.plan import TrainingPlan
-from torchalgo._train.region import PlannedRegion, is_transformed
+from torchalgo._train.region import PlannedRegion, why_transformed
 from torchalgo._train.trace import Traced
 
 Link = tuple[nn.Module, str, Any]  # a module, the name of an attribute, and its value
@@ -46,6 +47,7 @@ class TrainingModule(nn.Module):
     _layers: list[Layers]
     _links: list[Link]
     _modes: list[tuple[bool, bool]]
+    _told: set[str]  # the reasons that a warning has told
     plan: TrainingPlan
     runs: Literal["plan", "baseline"]  # "baseline": the model as it was given, which was faster
     is_interrupted: bool  # True if Ctrl-C ended the tuning early
@@ -58,13 +60,13 @@ class TrainingModule(nn.Module):
         self.__dict__.update(
             _original=model, _traced=traced, _whole=traced.whole, _regions=regions, plan=plan,
             _shapes=shapes, _others=0, _layers=_layers(model), _links=_links(model, traced),
-            _modes=_modes(model, traced), runs="plan", is_interrupted=False,
+            _modes=_modes(model, traced), _told=set(), runs="plan",
+            is_interrupted=False,
         )  # fmt: skip
         # The model's own dicts: what is registered later in one of both is in the other.
         for name, value in vars(model).items():
             if name in _SHARED or (name.endswith("_hooks") and name in self.__dict__):
                 self.__dict__[name] = value
-        self.training = model.training
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TrainingModule:
         model = copy.deepcopy(self._original, memo)
@@ -84,13 +86,28 @@ class TrainingModule(nn.Module):
             " state_dict(), or the model that was given"
         )
 
+    @property
+    def training(self) -> bool:
+        """The mode of the model itself. Training loops may set it without a call of `train`."""
+        return self._original.training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        if "_original" in vars(self):  # torch.nn.Module sets a mode before there is a model
+            self._original.training = mode
+
+    # These are the model's own, since its class may have others than torch.nn.Module. For example,
+    # it may keep batch norms in eval mode.
+
     def train(self, mode: bool = True) -> TrainingModule:
         """Sets the mode of the model, as torch.nn.Module does."""
-        self._original.train(mode)  # its class may do more, for example keep batch norms in eval
-        self.training = self._original.training
+        self._original.train(mode)
         return self
 
-    # These are the model's own, since its class may have others than torch.nn.Module.
+    def eval(self) -> TrainingModule:
+        """Sets the mode of the model to that of inference."""
+        self._original.eval()
+        return self
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the state of the model, with the keys of the model."""
@@ -108,27 +125,66 @@ class TrainingModule(nn.Module):
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the model. In train mode, regions run their plans."""
-        if self._fits(args, kwargs):
-            return self._whole(*args)
-        if self.training:
-            self.__dict__["_others"] += len(self._regions)
-        return self._original.forward(*args, **kwargs)
+        """Runs the model. In train mode, regions run their plans.
 
-    def _fits(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        return (
-            self.training
-            and self.runs == "plan"
-            and not kwargs
-            and len(args) == len(self._shapes)
-            and all(isinstance(x, Tensor) for x in args)
-            and all(x.shape == shape for x, shape in zip(args, self._shapes, strict=True))
-            and all(owner._modules == layers for owner, layers in self._layers)
-            and all(getattr(owner, name, None) is value for owner, name, value in self._links)
-            and "forward" not in vars(self._original)
-            and not is_transformed()
-            and _modes(self._original, self._traced) == self._modes
+        If a plan does not run in train mode, a warning says why, once per reason.
+        """
+        if not self.training:
+            return self._original.forward(*args, **kwargs)
+        why = self._why_not(args, kwargs)
+        if why:
+            self.__dict__["_others"] += len(self._regions)
+            self._tell(why)
+            return self._original.forward(*args, **kwargs)
+        result = self._whole(*args)
+        self._tell(next((each.why for each in self._regions.values() if each.why), ""))
+        return result
+
+    def _tell(self, why: str) -> None:
+        """Warns that a plan did not run for this reason, if it is a new one."""
+        if not why or why in self._told or self.runs == "baseline" or not self._regions:
+            return
+        self._told.add(why)
+        warnings.warn(
+            f"torchalgo: {why}. So a part of the model ran without its plan. This warning appears"
+            " once per reason; .other_runs counts such runs",
+            stacklevel=5,
         )
+
+    def _why_not(self, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+        """Returns why the model runs as it was given; empty if regions may run their plans."""
+        if self.runs == "baseline":
+            return "the model as it was given was faster"
+        if kwargs or len(args) != len(self._shapes) or not all(isinstance(x, Tensor) for x in args):
+            return "a call has other arguments than the example inputs"
+        if any(x.shape != shape for x, shape in zip(args, self._shapes, strict=True)):
+            planned = ", ".join(str(list(shape)) for shape in self._shapes)
+            return f"inputs have other sizes than those of the plan, {planned}"
+        for owner, layers in self._layers:
+            if owner._modules != layers:
+                return f"layers of {self._name_of(owner)} were replaced, added or removed"
+        for owner, name, value in self._links:
+            if getattr(owner, name, None) is not value:
+                return f"{name} of {self._name_of(owner)} is another tensor"
+        if "forward" in vars(self._original):
+            return "forward was set on the model itself"
+        return why_transformed() or self._why_other_modes()
+
+    def _why_other_modes(self) -> str:
+        """Returns which module has another mode than in the trace, or new hooks; empty if none."""
+        modes = _modes(self._original, self._traced)
+        if modes == self._modes:
+            return ""
+        i = next(i for i, mode in enumerate(modes) if mode != self._modes[i])
+        name = self._name_of(self._traced.entered[i])
+        if modes[i][0] == self._modes[i][0]:
+            return f"hooks or the forward of {name} were changed"
+        now, then = ("eval", "train") if self._modes[i][0] else ("train", "eval")
+        return f"{name} is in {now} mode, and it was in {then} mode when the plan was made"
+
+    def _name_of(self, module: nn.Module) -> str:
+        found = (name for name, each in self._original.named_modules() if each is module)
+        return repr(next(found, "")) if module is not self._original else "the model"
 
     @property
     def given(self) -> nn.Module:

@@ -222,6 +222,7 @@ class PlannedRegion(nn.Module):
     _own: RegionGraph
     _native: _C.TrainingRegion
     others: int  # runs of the region as it was given
+    why: str  # the reason why the last call did not run the plan; empty if it did
     plan_runs: int
 
     def __init__(
@@ -230,7 +231,7 @@ class PlannedRegion(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         # The model owns its modules; here they are not registered again.
-        self.__dict__.update(_part=part, _own=own, _native=native, others=0, plan_runs=0)
+        self.__dict__.update(_part=part, _own=own, _native=native, others=0, plan_runs=0, why="")
         graph = own.graph
         self._device = device
         self._shapes = [tuple(graph.values[i].sizes) for i in graph.inputs]
@@ -242,13 +243,18 @@ class PlannedRegion(nn.Module):
             may_change and graph.values[graph.outputs[position]].name in kept
             for position, may_change in zip(own.results, own.may_change, strict=True)
         ]
-        self._leaves = [m for m in part.modules() if not isinstance(m, fx.GraphModule)]
+        self._leaves = [
+            (str(node.meta.get("layer", node.target)), module)
+            for node in part.graph.nodes
+            if node.op == "call_module"
+            for module in part.get_submodule(str(node.target)).modules()
+        ]
         tensors, self._places = own.parameters
         self._parameter_shapes = [tensor.shape for tensor in tensors]
         # The attributes of modules that the plan has as numbers.
         self._settings = [
-            (vars(module), name, vars(module)[name])
-            for module in self._leaves
+            (layer, vars(module), name, vars(module)[name])
+            for layer, module in self._leaves
             for name in _SETTINGS
             if name in vars(module)
         ]
@@ -265,7 +271,8 @@ class PlannedRegion(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Any:
         tensors, places = self._own.parameters
-        if not self._fits(inputs, tensors) or places != self._places:
+        self.__dict__["why"] = self._why_not(inputs, tensors, places)
+        if self.why:
             self.__dict__["others"] += 1
             return self._part(*inputs)
         self.__dict__["plan_runs"] += 1
@@ -278,20 +285,32 @@ class PlannedRegion(nn.Module):
                        for x, is_copied in zip(results, self._copied, strict=True)]  # fmt: skip
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _fits(self, inputs: Sequence[Tensor], tensors: Sequence[Tensor]) -> bool:
+    def _why_not(
+        self,
+        inputs: Sequence[Tensor],
+        tensors: Sequence[Tensor],
+        places: Sequence[tuple[int, int]],
+    ) -> str:
+        """Returns why the plan cannot run; empty if it can."""
         shapes = [*self._shapes, *self._parameter_shapes]
-        is_recorded = torch.is_grad_enabled()
-        return (
-            len(tensors) == len(self._parameter_shapes)
-            and all(map(self._is_plain, (*inputs, *tensors), shapes))
-            and not any(
-                is_recorded and x.requires_grad and not is_wanted
-                for x, is_wanted in zip(inputs, self._wanted, strict=True)
-            )
-            and not any(is_altered(module) for module in self._leaves)
-            and all(norm.training for _, norm in self._own.moments)
-            and all(own.get(name) == value for own, name, value in self._settings)
-        )
+        if len(tensors) != len(self._parameter_shapes) or places != self._places:
+            return "layers share other weights than when the plan was made"
+        if not all(map(self._is_plain, (*inputs, *tensors), shapes)):
+            return "a tensor or a weight has another size, type or device than in the plan"
+        if torch.is_grad_enabled() and any(
+            x.requires_grad and not is_wanted
+            for x, is_wanted in zip(inputs, self._wanted, strict=True)
+        ):
+            return "a tensor requires a gradient that the plan does not compute"
+        for layer, module in self._leaves:
+            if is_altered(module):
+                return f"{layer!r} has a hook, or a forward of its own"
+            if isinstance(module, nn.BatchNorm2d) and not module.training:
+                return f"{layer!r} is in eval mode"
+        for layer, own, name, value in self._settings:
+            if own.get(name) != value:
+                return f"{name} of {layer!r} was changed"
+        return ""
 
     def _is_plain(self, tensor: Tensor, shape: Sequence[int]) -> bool:
         return (
@@ -327,14 +346,16 @@ def _refuse_second_derivatives(_: Any) -> None:
         )
 
 
-def is_transformed() -> bool:
-    """Returns whether something looks at each operation of PyTorch, or changes what it does."""
-    return (
-        torch.is_autocast_enabled("cpu")
-        or torch.is_autocast_enabled("cuda")
-        or torch._C._len_torch_dispatch_stack() > 0
+def why_transformed() -> str:
+    """Returns what looks at each operation of PyTorch, or changes what it does; empty if none."""
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        return "torch.autocast is on"
+    if torch.nn.modules.module._has_any_global_hook():
+        return "a hook of all modules is registered"
+    is_transformed = (
+        torch._C._len_torch_dispatch_stack() > 0
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch.autograd.forward_ad._current_level >= 0
-        or torch.nn.modules.module._has_any_global_hook()
         or torch._C._get_tracing_state() is not None
     )
+    return "a mode, a transform or a trace looks at each operation" if is_transformed else ""
