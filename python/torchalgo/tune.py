@@ -19,6 +19,7 @@ from torchalgo._base.call_context import CallContext
 from torchalgo._base.progress import Progress
 from torchalgo._base.time_budget import Deadline, budget_of_call
 from torchalgo._capture.calls import as_tensor_models
+from torchalgo._capture.kept_model import kept_model
 from torchalgo._capture.example_calls import example_calls
 from torchalgo._capture.freeze import check_model
 from torchalgo._capture.settings import Options, Settings
@@ -83,8 +84,8 @@ def tune(
         progress = Progress(options.progress if ranks.rank == 0 else False)
         call = CallContext.start(Deadline(budget_of_call(budget_s)), progress)
         calls = example_calls(model, example_inputs, example_kwargs)
-        with call.timings.step("values"):
-            one = as_tensor_models(model, calls)[0]
+        with call.timings.step("values"), kept_model(model) as kept:
+            one = as_tensor_models(model, calls, kept)[0]
         with call.timings.step("read"):
             quick_s = quick_run_s(call.deadline.budget_s)
             prepared = prepare(one, progress.say, timings=call.timings, quick_s=quick_s)

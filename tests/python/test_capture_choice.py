@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from support.nets import run_plan
 from torchalgo import Optimized
 from torchalgo._base.compare_outputs import output_error
-from torchalgo._capture.calls import as_tensor_model
+from torchalgo._capture.calls import as_tensor_model, bind_call
 from torchalgo._plan.preparation import prepare_each
 
 
@@ -133,7 +133,7 @@ class MoreOfWide(nn.Module):
 
 def test_a_trace_has_sizes_of_its_own_beside_a_script() -> None:
     model = MoreOfWide().eval()
-    models = [as_tensor_model(model, (torch.rand(1, 3, 8, width),)) for width in (12, 20)]
+    models = [as_tensor_model(bind_call(model, (torch.rand(1, 3, 8, width),), {})) for width in (12, 20)]
     prepared = prepare_each(models, lambda text: None)
     assert [each.is_traced for each in prepared] == [False, True]
     assert prepared[1].dims[0][3].least == 17

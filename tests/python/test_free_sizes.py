@@ -11,14 +11,14 @@ from torch import nn
 from torch.nn import functional
 
 from support.small_models import FUNCTIONS, make, rand
-from torchalgo._capture.free_sizes import find_dims, probe_sizes
+from torchalgo._capture.free_sizes import look_at, probe_sizes
 from torchalgo._ir.plan import PlanDim
 
 
 def dims_of(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[list[PlanDim]]:
-    found = find_dims(model, inputs)
-    assert found is not None
-    return found
+    seen = look_at(model, inputs)
+    assert seen.dims is not None, seen.why
+    return seen.dims
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -80,7 +80,7 @@ def test_a_symbolic_run_leaves_no_fake_tensor_in_the_model() -> None:
             return self.last
 
     model = Caching().eval()
-    find_dims(model, (rand(1, 3, 8, 8),))
+    look_at(model, (rand(1, 3, 8, 8),))
     assert model.last is None
     assert not model.all
 
@@ -96,7 +96,7 @@ def test_a_symbolic_run_that_fails_logs_no_error(
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     logger.addHandler(caplog.handler)
     try:
-        assert find_dims(PadsWhatIsPositive().eval(), (rand(1, 3, 8, 9),)) is None
+        assert look_at(PadsWhatIsPositive().eval(), (rand(1, 3, 8, 9),)).dims is None
     finally:
         logger.removeHandler(caplog.handler)
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import torchalgo
-from torchalgo._capture.calls import as_tensor_model
+from torchalgo._capture.calls import as_tensor_model, bind_call
 from torchalgo._capture.freeze import freeze_model
 
 pytest.importorskip("torchvision")
@@ -55,7 +55,7 @@ def test_segmentation_network_with_a_dict_output_agrees() -> None:
 def test_a_detection_network_is_scripted_and_returns_the_types_of_the_original() -> None:
     network = random_network("ssdlite320_mobilenet_v3_large")
     image = random_input("ssdlite320_mobilenet_v3_large", 320)[0]
-    made = as_tensor_model(network, ([image],))
+    made = as_tensor_model(bind_call(network, ([image],), {}))
     with torch.no_grad():
         frozen = freeze_model(made.model, made.inputs)
         expected, result = network([image]), made.form.result(frozen(image))

@@ -13,15 +13,19 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
+from torchalgo._api.parts import plan_parts
 from torchalgo._base.call_context import CallContext
+from torchalgo._base.error_code import without_code
 from torchalgo._base.progress import Progress
 from torchalgo._base.script_errors import own_error
 from torchalgo._base.time_budget import Deadline, budget_of_call
 from torchalgo._C import Error
-from torchalgo._capture.calls import TensorModel, as_tensor_models
+from torchalgo._capture.calls import CallForm, TensorModel, as_tensor_models, signature_of
 from torchalgo._capture.example_calls import CallShapes, ModelCall, example_calls
 from torchalgo._capture.freeze import check_model
 from torchalgo._capture.fx_model import exported_model
+from torchalgo._capture.kept_model import KeptModel, kept_model
+from torchalgo._capture.seen import NoCaptureError
 from torchalgo._capture.settings import Options, Plans, Settings, options_of_each
 from torchalgo._capture.shapes import shapes_of, shapes_text
 from torchalgo._db import CostStore
@@ -38,6 +42,7 @@ from torchalgo._refine.end_of_call import CallBudget
 from torchalgo._refine.finalists import Contest, Finalists, result_of
 from torchalgo._refine.refinement import Refinement
 from torchalgo._run.apply import apply_plan, leave_as_it_is, tell_outcome
+from torchalgo._run.as_given import AsGiven
 from torchalgo._run.optimized import Optimized
 from torchalgo._run.original import Original, Planned
 from torchalgo._train.module import TrainingModule
@@ -135,7 +140,10 @@ def optimize(
     Returns: an Optimized module with the same result up to rounding. `print(fast.plan)` explains
         the plan. `fast.runs` is usually "plan". It is "single_layout" if the best plan in one
         layout was faster when timed; `fast.plan` then describes that plan. It is "baseline" if
-        PyTorch was faster or nothing was timed. "Faster" means at 95 % confidence.
+        PyTorch was faster or nothing was timed. "Faster" means at 95 % confidence. It is "parts" if
+        only parts of the model can be planned, and "original" if none can, for example because its
+        Python code reads values of tensors. Then `plan` is None and the rest runs as it was given,
+        see "Models that cannot be captured" in docs/calls.md.
     Raises: torchalgo.Error if `model` is in train mode, if `plan` was made for another model, or if
         an argument is invalid. Also if the objective needs a meter and there is none, or if no plan
         keeps the limits. In this case, the text has the least possible value and the layers that
@@ -170,7 +178,9 @@ def optimize(
         if own is None:
             raise
         raise own from problem
-    return Optimized(*planned.results, form=planned.form, original=original)
+    return Optimized(
+        *planned.results, form=planned.form, original=original, as_given=planned.as_given
+    )
 
 
 def _train(model: Any, inputs: Any, options: Options, *, is_plain: bool) -> TrainingModule:
@@ -201,8 +211,31 @@ def plan_calls(
         options = dataclasses.replace(options, plan=plans, overrides=None, mode="tune")
     deadline = Deadline(budget_of_call(options.budget_s, len(calls)))
     call = CallContext.start(deadline, Progress(options.progress))
+    with kept_model(model) as kept:
+        try:
+            return _plan_whole(options, model, calls, call, kept)
+        except NoCaptureError as problem:
+            if options.strict or options.plan is not None:
+                raise
+            why = without_code(str(problem)).removeprefix("optimize: ")
+            call.progress.say(f"the model runs as it was given: {why}")
+            planned = plan_parts(options, model, calls, plan_calls, call)
+            return Planned((), CallForm(signature_of(model)), as_given=AsGiven(why, planned))
+
+
+def _plan_whole(
+    options: Options,
+    model: nn.Module,
+    calls: Sequence[ModelCall],
+    call: CallContext,
+    kept: KeptModel,
+) -> Planned:
+    """Plans calls of the whole model.
+
+    Raises: NoCaptureError if no capture of the whole model is right.
+    """
     with call.timings.step("values"):
-        models = as_tensor_models(model, calls)
+        models = as_tensor_models(model, calls, kept)
     each = options_of_each(options, [one.inputs for one in models])
     with call.progress.watched(lambda: call.timings.now), contextlib.ExitStack() as opened:
         store = None

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torch._functorch import config as _config
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -32,9 +31,9 @@ def fake_mode(shape_env: ShapeEnv | None = None, **settings: Any) -> FakeTensorM
 
     By default, `data_ptr()` of a fake tensor is a null pointer, with which code may go on.
     """
-    patch: Any = getattr(_config, "patch")  # noqa: B009  torch adds it at run time
-    with patch(fake_tensor_allow_unsafe_data_ptr_access=False):
-        return FakeTensorMode(shape_env=shape_env, **settings)
+    mode: Any = FakeTensorMode(shape_env=shape_env, **settings)
+    mode._allow_unsafe_data_ptr_access = False  # torch's setting would hold for all threads
+    return mode
 
 
 def reads_values(problem: BaseException) -> bool:

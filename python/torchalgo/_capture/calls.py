@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import dataclasses
 import functools
 import inspect
 import itertools
@@ -38,10 +39,12 @@ from torchalgo._base.trees import (
     type_text,
 )
 from torchalgo._C import Error
-from torchalgo._capture.formats import Formats, Key, formats_of, key_of
+from torchalgo._capture.formats import Formats, Key, formats_of, key_of, order_of
 from torchalgo._capture.freeze import check_inputs, check_model, tensors_in
+from torchalgo._capture.kept_model import KeptModel
 from torchalgo._capture.reference import Reference, copied
 from torchalgo._capture.scripted_calls import check_parameters, script_tensor_model
+from torchalgo._capture.seen import NoCaptureError, Seen, look_at
 
 # ---- calls ---------------------------------------------------------------------------------------
 
@@ -56,12 +59,15 @@ class CallForm:
             the module takes the arguments unchanged, as a ScriptModule does.
         names: the position of each tensor among the arguments, as "batch['image']".
         output: the form of the result. None if the module returns the result itself.
+        orders: the order in memory of each tensor, if Python code of the model asks for it. Empty
+            if every order is right.
     """
 
     signature: inspect.Signature
     inputs: Tree | None = None
     names: tuple[str, ...] = ()
     output: Tree | None = None
+    orders: tuple[str | tuple[int, ...], ...] = ()
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> dict[str, Any]:
         """Returns the arguments by name, without those that have their default value.
@@ -114,6 +120,13 @@ class CallForm:
                 here, there = tree_text(given.get(name)), tree_text(planned.get(name))
                 return f"{name}={here}, planned with {name}={there}"
         return "" if tree == self.inputs else "arguments in another order"
+
+    def other_order(self, tensors: Sequence[torch.Tensor]) -> str:
+        """Describes the first tensor whose order in memory has no plan; "" if there is none."""
+        for name, tensor, planned in zip(self.names, tensors, self.orders, strict=False):
+            if (order := order_of(tensor)) != planned:
+                return f"{name} is in the order {order}, planned in {planned}"
+        return ""
 
     @functools.cached_property
     def is_positional(self) -> bool:
@@ -187,27 +200,36 @@ class TensorModel:
     inputs: tuple[Any, ...]
     formats: Mapping[Key, Formats] = field(default_factory=dict)  # results' formats by inputs'
     reference: Reference | None = None  # of the recorded run; None if `model` itself did not run
+    seen: Seen = field(default_factory=Seen)
 
 
-def as_tensor_model(
-    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
-) -> TensorModel:
-    """Runs `model` once with these arguments; records the form of the arguments and the result.
+@dataclass(frozen=True)
+class BoundCall:
+    """Arguments of a model that have not run yet.
 
-    Returns `model` itself if it takes tensors and returns tensors in tuples, lists and dicts, or if
-    it is a ScriptModule (which is not run). Otherwise returns a shallow copy with another forward:
-    its submodules have the same names as in `model`.
-
-    Raises: torchalgo.Error if the arguments do not fit forward's signature, or if the model raises.
-        The same error is raised if a type among the arguments or results cannot be rebuilt from its
-        parts.
+    Args:
+        form: the form of the arguments.
+        tensors: the tensors among them.
+        seen: what a run on fake tensors shows.
     """
-    kwargs = {} if kwargs is None else kwargs
+
+    model: nn.Module
+    form: CallForm
+    tensors: tuple[Any, ...]
+    seen: Seen
+
+
+def bind_call(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundCall:
+    """Checks arguments of `model`, and runs a copy of it on fake tensors of their sizes.
+
+    Raises: torchalgo.Error if the arguments do not fit the model, or if a type among them cannot be
+        rebuilt from its parts.
+    """
     is_script = isinstance(model, torch.jit.ScriptModule)
     form = form_of_script(model) if is_script else CallForm(signature_of(model))
     arguments = form.bind(args, kwargs, "optimize")
     if is_script:
-        return TensorModel(model, form, form.tensors(args, kwargs)[0])
+        return BoundCall(model, form, form.tensors(args, kwargs)[0], Seen())
     tensors: list[torch.Tensor] = []
     names: list[str] = []
     try:
@@ -216,29 +238,57 @@ def as_tensor_model(
     except Error as problem:
         raise Error(with_inner_code(f"TA1207 optimize: argument {problem}")) from None
     check_examples(tensors, names)
+    form = CallForm(form.signature, inputs, tuple(names))
+
+    def given(fakes: Sequence[torch.Tensor]) -> tuple[Any, Any]:
+        bound = bound_arguments(form, fakes)
+        return bound.args, bound.kwargs
+
+    seen = look_at(model, tensors, given)
+    if seen.reads_strides:
+        form = dataclasses.replace(form, orders=tuple(map(order_of, tensors)))
+    return BoundCall(model, form, tuple(tensors), seen)
+
+
+def as_tensor_model(call: BoundCall) -> TensorModel:
+    """Runs the model once with the arguments of `call`, and records the form of the result.
+
+    The model is `call.model` itself if it takes tensors and returns tensors in tuples, lists and
+    dicts, or if it is a ScriptModule (which is not run). Otherwise it is a shallow copy with
+    another forward: its submodules have the same names as in `call.model`.
+
+    Raises: torchalgo.Error if the model raises, or if a type among the results cannot be rebuilt
+        from its parts. NoCaptureError if each run changes the model.
+    """
+    model, form, tensors = call.model, call.form, call.tensors
+    if form.inputs is None:
+        return TensorModel(model, form, tensors)
+    if call.seen.writes:
+        raise NoCaptureError(f"TA1108 optimize: each call changes {call.seen.writes!r}")
     after = tuple(map(copy_of, tensors))
-    copies = rebuild(inputs, iter(after))
-    bound = _bound(form.signature, copies)
+    bound = bound_arguments(form, after)
     started = time.monotonic()
     result = _run(model, bound.args, bound.kwargs)
     seconds = time.monotonic() - started
     output, returned, formats = _record_output(result)
-    form = CallForm(form.signature, inputs, tuple(names), None if output == returned else output)
-    if form.has_numbers:
+    form = dataclasses.replace(form, output=None if output == returned else output)
+    if form.has_numbers and not call.seen.is_whole:
         _check_numbers(model, form, tensors)
     reference = None
     if form.is_positional and form.output is None:
-        reference = Reference(copied(tuple(tensors)), copied(result), after, seconds)
+        reference = Reference(copied(tensors), copied(result), after, seconds)
     else:
         model = _copy_with_forward(model, _TensorForward(model, form, output, returned))
-    return TensorModel(model, form, tuple(tensors), {key_of(tensors): formats}, reference)
+    return TensorModel(model, form, tensors, {key_of(tensors): formats}, reference, call.seen)
 
 
 def as_tensor_models(
-    model: nn.Module, calls: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]
+    model: nn.Module, calls: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]], kept: KeptModel
 ) -> list[TensorModel]:
     """Returns a tensor model for each of several calls. All results must have the same form.
 
+    Args:
+        kept: keeps the weights of `model`, which may be written to.
     Raises: torchalgo.Error as `as_tensor_model`, or if results differ in more than their tensors.
     """
     if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
@@ -253,7 +303,12 @@ def as_tensor_models(
         check_model(model)
         check_inputs(model, arguments)
         try:
-            models.append(as_tensor_model(model, args, kwargs))
+            call = bind_call(model, args, kwargs)
+            if not call.seen.is_whole:
+                kept.copy_weights()
+            models.append(as_tensor_model(call))
+        except NoCaptureError:
+            raise
         except Error as problem:
             shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors_in(arguments))
             if not shapes:
@@ -261,6 +316,8 @@ def as_tensor_models(
             raise Error(
                 with_inner_code(f"TA1110 {problem} (inputs of sizes {shapes})")
             ) from problem
+    for name in kept.written():
+        raise NoCaptureError(f"TA1108 optimize: each call changes {name!r}")
     first = models[0].form
     for i, other in enumerate(models[1:], start=1):
         if first.output != other.form.output:

@@ -87,6 +87,12 @@ def format_of(tensor: torch.Tensor) -> torch.memory_format | None:
     return None
 
 
+def order_of(tensor: torch.Tensor) -> str | tuple[int, ...]:
+    """Returns the memory format of a tensor, such as "channels_last"; its strides if it has none."""
+    found = format_of(tensor)
+    return tensor.stride() if found is None else str(found).removeprefix("torch.")
+
+
 def key_of(tensors: Sequence[Any]) -> Key:
     """Returns the shapes and strides of the inputs; () if all inputs are contiguous."""
     found = tensors_in(tuple(tensors))

@@ -16,11 +16,13 @@ import torch
 from torch import nn
 from torch.utils._sympy.numbers import int_oo
 
+from torchalgo._capture.seen import Dims, Seen
 from torchalgo._capture.size_ranges import Ranges, is_pinned, proven_ranges
 from torchalgo._capture.symbolic_run import (
     NotProvenError,
     SizeRecorder,
     SymbolicInput,
+    SymbolicRun,
     run_with_symbols,
 )
 from torchalgo._ir.plan import PlanDim
@@ -30,25 +32,32 @@ MOST_PROBE = 256  # largest size at which a capture is tested
 Sizes = tuple[tuple[int, ...], ...]
 
 
-def find_dims(model: nn.Module, inputs: Sequence[Any]) -> list[list[PlanDim]] | None:
-    """Returns the range of each dimension in which a capture of `model` at `inputs` is right.
+def look_at(
+    model: nn.Module,
+    inputs: Sequence[Any],
+    arguments: Callable[[Sequence[torch.Tensor]], tuple[Any, Any]] = lambda given: (given, {}),
+) -> Seen:
+    """Runs a copy of `model` on fake tensors, and returns what this shows.
 
     Args:
         model: runs Python code, in eval mode. It is unchanged afterwards.
-        inputs: the model's arguments. Nothing is proven if one is not a dense tensor.
-    Returns: the ranges by tensor and dimension, or None if nothing is proven. A result also proves
-        that no Python code reads the value of a tensor, since fake tensors have no values.
+        inputs: the tensors of the model's arguments. Nothing is seen if one is not dense.
+        arguments: returns the positional arguments and those by name that hold such tensors.
     """
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-    is_simple = len(tensors) == len(inputs) and not any(t.is_sparse for t in tensors)
-    attempts: list[Callable[[int, int], bool]] = [lambda i, dim: False, lambda i, dim: dim > 0]
-    if is_simple:
-        for is_static in attempts:
-            try:
-                return _proven(model, tensors, is_static)
-            except NotProvenError:
-                continue
-    return None
+    if len(tensors) != len(inputs) or any(t.layout is not torch.strided for t in tensors):
+        return Seen(why="an input is not a dense tensor")
+    attempts: list[Callable[[int, int], bool]] = [
+        lambda i, dim: False, lambda i, dim: dim > 0, lambda i, dim: True
+    ]  # fmt: skip
+    for is_static in attempts:
+        try:
+            run, dims = _proven(model, tensors, is_static, arguments)
+            strides = run.recorder.run.reads_strides
+            return Seen(dims, writes=run.changes, reads_strides=strides, why="")
+        except NotProvenError as problem:
+            last = problem
+    return Seen(reads=last.reads, writes=last.writes, why=str(last))
 
 
 def pinned(size: int) -> PlanDim:
@@ -56,23 +65,26 @@ def pinned(size: int) -> PlanDim:
 
 
 def _proven(
-    model: nn.Module, tensors: Sequence[torch.Tensor], is_static: Callable[[int, int], bool]
-) -> list[list[PlanDim]]:
-    recorder, given = run_with_symbols(model, tensors, is_static)
-    ranges = proven_ranges(recorder, given)
+    model: nn.Module,
+    tensors: Sequence[torch.Tensor],
+    is_static: Callable[[int, int], bool],
+    arguments: Callable[[Sequence[torch.Tensor]], tuple[Any, Any]],
+) -> tuple[SymbolicRun, Dims]:
+    run = run_with_symbols(model, tensors, is_static, arguments)
+    ranges = proven_ranges(run.recorder, run.inputs)
     # These dimensions ran as 2 and are pinned to 1. The run took another path, so it is repeated.
     changed = {
         (i, dim)
-        for i, tensor in enumerate(given)
+        for i, tensor in enumerate(run.inputs)
         for dim, symbol in enumerate(tensor.symbols)
         if symbol is not None and tensor.planned[dim] == 1 and is_pinned(symbol, ranges)
     }
     if changed:
-        recorder, given = run_with_symbols(
-            model, tensors, lambda i, dim: is_static(i, dim) or (i, dim) in changed
+        run = run_with_symbols(
+            model, tensors, lambda i, dim: is_static(i, dim) or (i, dim) in changed, arguments
         )
-        ranges = proven_ranges(recorder, given)
-    return [_dims_of(tensor, recorder, ranges, given) for tensor in given]
+        ranges = proven_ranges(run.recorder, run.inputs)
+    return run, [_dims_of(tensor, run.recorder, ranges, run.inputs) for tensor in run.inputs]
 
 
 def _dims_of(
@@ -116,7 +128,7 @@ def probe_sizes(dims: Sequence[Sequence[PlanDim]], planned: Sizes) -> Sizes | No
     return None if tuple(result) == tuple(map(tuple, planned)) else tuple(result)
 
 
-def only_batch(dims: Sequence[Sequence[PlanDim]], planned: Sizes) -> list[list[PlanDim]]:
+def only_batch(dims: Sequence[Sequence[PlanDim]], planned: Sizes) -> Dims:
     """Pins all dimensions except the first one of each tensor."""
     return [
         [dim if i == 0 else pinned(size) for i, (dim, size) in enumerate(zip(*both, strict=True))]
@@ -124,7 +136,7 @@ def only_batch(dims: Sequence[Sequence[PlanDim]], planned: Sizes) -> list[list[P
     ]
 
 
-def free_dims(sizes: Sequence[Sequence[int]]) -> list[list[PlanDim]]:
+def free_dims(sizes: Sequence[Sequence[int]]) -> Dims:
     """Returns dims that are all free, for a model without Python code.
 
     TorchScript reads the sizes of each call itself.

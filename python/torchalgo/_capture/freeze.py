@@ -17,8 +17,11 @@ from torch.nn.parameter import is_lazy
 
 from torchalgo import _C
 from torchalgo._C import Error
+from torchalgo._capture.seen import NoCaptureError, Seen
 
 ScriptModule = torch.jit.ScriptModule
+
+NOT_SEEN = Seen()
 
 JOINED = "PlannedShapes"  # class name, in files too, of modules that choose a plan by shape
 
@@ -243,15 +246,22 @@ class Capture:
 
 
 def capture_model(
-    model: nn.Module, inputs: tuple[Any, ...], note: Callable[[str], None] = lambda text: None
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    note: Callable[[str], None] = lambda text: None,
+    seen: Seen = NOT_SEEN,
 ) -> Capture:
-    """Captures `model` for freeze_model, whose docstring describes the arguments."""
+    """Captures `model` for freeze_model, whose docstring describes the arguments.
+
+    Args:
+        seen: what a run of the model on fake tensors shows. A trace is not taken if it reads values.
+    """
     check_model(model)
     check_inputs(model, inputs)
     with quiet_jit(), torch.no_grad():
         if isinstance(model, torch.jit.ScriptModule):
             return _frozen(model, is_traced=False)
-        return _capture(model, inputs, note)
+        return _capture(model, inputs, note, seen)
 
 
 def script_model(model: nn.Module, inputs: tuple[Any, ...]) -> Capture:
@@ -277,20 +287,30 @@ def _frozen(module: ScriptModule, is_traced: bool, reads_values: bool = False) -
     return Capture(module, frozen, is_traced, reads_values)
 
 
-def _capture(model: nn.Module, inputs: tuple[Any, ...], note: Callable[[str], None]) -> Capture:
-    traced, baked_in, trace_error = _trace(model, inputs)
+def _capture(
+    model: nn.Module, inputs: tuple[Any, ...], note: Callable[[str], None], seen: Seen
+) -> Capture:
+    traced, baked_in, trace_error = None, "", None
+    if not seen.reads:
+        traced, baked_in, trace_error = _trace(model, inputs)
     if traced is not None and not baked_in:
         return _frozen(traced, is_traced=True)
     try:
         return dataclasses.replace(script_model(model, inputs), trace=traced)
     except Exception as problem:
         script_error = problem
-    if traced is None:
-        raise Error(
-            "TA1108 optimize: the model can be neither traced nor scripted, expected a model that"
-            f" one of them accepts. torch.jit.trace: {first_lines(trace_error)}. torch.jit.script:"
-            f" {first_lines(script_error)}"
+    if seen.reads:
+        raise NoCaptureError(
+            "TA1108 optimize: its Python code reads values that depend on the inputs"
+            f" ({seen.reads}), and torch.jit.script refuses it: {first_lines(script_error)}"
         ) from script_error
+    if traced is None:
+        raise NoCaptureError(
+            "TA1108 optimize: the model can be neither traced nor scripted. torch.jit.trace:"
+            f" {first_lines(trace_error)}. torch.jit.script: {first_lines(script_error)}"
+        ) from script_error
+    if seen.is_whole:  # what the tracer warns of depends on sizes
+        return _frozen(traced, is_traced=True)
     note(
         f"traced: what depends on values ({baked_in}) is fixed as the example inputs had it,"
         f" since torch.jit.script refuses the model ({first_lines(script_error)})"

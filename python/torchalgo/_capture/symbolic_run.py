@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -20,16 +19,18 @@ import torch
 from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
+    GuardOnDataDependentSymNode,
     ShapeEnv,
     StatelessSymbolicContext,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchalgo._base.fake_errors import fake_mode, reads_values
 from torchalgo._base.kept_autocast import kept_autocast
+from torchalgo._capture.fake_run import Calls, FakeRun, Ops, is_asked_by_torch
+from torchalgo._capture.module_state import ModuleState
 from torchalgo._capture.window_shapes import WINDOWED, same_shape
 
 MOST_OPERATIONS = 400  # in one expression; larger ones take too long
@@ -39,7 +40,16 @@ _patch_config: Any = getattr(_config, "patch")  # noqa: B009  torch adds it at r
 
 
 class NotProvenError(Exception):
-    """The error of a symbolic run that proves nothing. Its text says why."""
+    """The error of a symbolic run that proves nothing. Its text says why.
+
+    Attributes:
+        reads: how Python code read a value that depends on the inputs; empty if it did not.
+        writes: the weight or buffer to which the model wrote; empty if there is none.
+    """
+
+    def __init__(self, why: str, reads: str = "", writes: str = "") -> None:
+        super().__init__(why)
+        self.reads, self.writes = reads, writes
 
 
 class SizeRecorder(ShapeEnv):
@@ -48,7 +58,7 @@ class SizeRecorder(ShapeEnv):
     def __init__(self) -> None:
         # Code that reads a value of a tensor proves nothing, so it must fail.
         super().__init__(specialize_zero_one=False, duck_shape=False, allow_scalar_outputs=False)
-        self.op: Any = None  # the op that runs now
+        self.run = FakeRun(fake_mode(self, allow_non_fake_inputs=True), self.pin)
         self.work = 0
         self.asked: list[sympy.Basic] = []
         self.formulas: dict[sympy.Symbol, sympy.Basic] = {}  # sizes of windowed results
@@ -60,7 +70,10 @@ class SizeRecorder(ShapeEnv):
         self.work += len(str(expression))
         if self.work > MOST_WORK:
             raise NotProvenError("its sizes are computed by long formulas")
-        answer = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+        try:
+            answer = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+        except GuardOnDataDependentSymNode as problem:
+            raise self.run.fail_read("a size that depends on values") from problem
         if expression.free_symbols and not self._is_harmless(answer):
             self.keep(expression, answer)
         return answer
@@ -86,7 +99,7 @@ class SizeRecorder(ShapeEnv):
         """Returns whether torch asked for its own use, for example to choose a memory format."""
         if not isinstance(answer, (bool, sympy.logic.boolalg.BooleanAtom)):
             return False  # Python code made a number from a size
-        return self.op is not None or _is_asked_by_torch()
+        return self.run.op is not None or is_asked_by_torch(3)
 
     def atom(self, formula: sympy.Basic | int, hint: int) -> Any:
         """Returns a symbolic size with this formula, which torch treats like a size of an input."""
@@ -101,58 +114,26 @@ class SizeRecorder(ShapeEnv):
         return self.create_symintnode(symbol, hint=hint, source=source)
 
 
-_TORCH = str(Path(torch.__file__).parent) + "/"
-# Files of torch that compute an op, and files that only pass a question to the recorder.
-_OPS = ("_decomp/", "_refs/", "_prims", "_meta_registrations", "_subclasses/")
-_CARRIERS = ("__init__.py", "fx/experimental/", "utils/", "_ops.py", "_compile.py", "_dynamo/")
-
-
-def _is_asked_by_torch() -> bool:
-    """Returns whether an op asks, and not the Python code around ops.
-
-    C++ code names the file that asks.
-    """
-    frame = sys._getframe(2)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if name.startswith(_TORCH):
-            name = name[len(_TORCH) :]
-            if name.startswith(_OPS):
-                return True
-            is_carrier = name.startswith(_CARRIERS)
-            if frame.f_code.co_name == "guard_bool" and frame.f_locals.get("file"):
-                return True
-            if not is_carrier:
-                return False
-        elif name != __file__:
-            return False
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
-
-
-class _Ops(TorchDispatchMode):
-    """A dispatch mode that knows the running op, and computes shapes with short formulas."""
+class _SizedOps(Ops):
+    """Runs ops that would ask about sizes, or compute long formulas of them, by short formulas."""
 
     def __init__(self, recorder: SizeRecorder) -> None:
-        super().__init__()
+        super().__init__(recorder.run)
         self.recorder = recorder
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
-        recorder = self.recorder
-        before, recorder.op = recorder.op, func
-        try:
+        def run(*args: Any, **kwargs: Any) -> Any:
             if func._schema.name == "aten::squeeze":
                 self._keep_rank(args[0], *args[1:])
             shape = WINDOWED.get(func)
-            result = None if shape is None else shape(recorder, *args, **kwargs)
+            result = None if shape is None else shape(self.recorder, *args, **kwargs)
             if result is None:
                 result = same_shape(func, args)
             return func(*args, **kwargs) if result is None else result
-        finally:
-            recorder.op = before
+
+        return self._run.run_op(func, args, kwargs or {}, run)
 
     def _keep_rank(self, tensor: torch.Tensor, dims: Any = None) -> None:
         """Records that these sizes are not 1: squeeze removes a dimension of size 1."""
@@ -161,6 +142,9 @@ class _Ops(TorchDispatchMode):
             size: Any = tensor.shape[dim]
             if not isinstance(size, int):
                 self.recorder.keep(sympy.Ne(size.node.expr, 1), True)
+
+
+# ---- inputs --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -184,7 +168,7 @@ def _fake(
         is_static(index, dim) or n == 0 or (n == 1 and dim > 0) for dim, n in enumerate(planned)
     ]
     sizes = [2 if n == 1 and not s else n for n, s in zip(planned, statics, strict=True)]
-    example = torch.empty(sizes, dtype=tensor.dtype, device=tensor.device)
+    example = _like(tensor, sizes)
     context: Any = StatelessSymbolicContext(
         dynamic_sizes=[DimDynamic.STATIC if s else DimDynamic.DYNAMIC for s in statics]
     )
@@ -200,68 +184,65 @@ def _symbol(size: Any) -> sympy.Symbol | None:
     return expression if isinstance(expression, sympy.Symbol) else None
 
 
-@contextlib.contextmanager
-def _unchanged(model: nn.Module) -> Iterator[None]:
-    """Restores the attributes of all modules after the block. Fake tensors must not stay there."""
-    saved: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for module in model.modules():
-        for table in (module.__dict__, *_containers(module.__dict__)):
-            saved.append((table, dict(table)))
-    try:
-        yield
-    finally:
-        for table, before in saved:  # another thread may read a table meanwhile
-            for key in [key for key in table if key not in before]:
-                del table[key]
-            for key, value in before.items():
-                if key not in table or table[key] is not value:
-                    table[key] = value
+def _like(tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """Returns an empty tensor of these sizes whose dimensions have the order of `tensor`'s."""
+    order = sorted(range(tensor.dim()), key=lambda dim: -tensor.stride(dim))
+    places = [order.index(dim) for dim in range(tensor.dim())]
+    empty = torch.empty(
+        [sizes[dim] for dim in order], dtype=tensor.dtype, device=tensor.device
+    )
+    return empty.permute(places)
 
 
-def _containers(table: dict[str, Any]) -> list[dict[str, Any]]:
-    return [value for value in table.values() if type(value) is dict]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Hides torch's logs of a failed symbolic run.
-
-    Such a failure only means that nothing is proven.
-    """
-    names = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
-    before = [(logger := logging.getLogger(name), logger.level) for name in names]
-    for logger, _ in before:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in before:
-            logger.setLevel(level)
-
+# ---- settings of torch ---------------------------------------------------------------------------
 
 # Methods whose results are constants in a trace. A symbolic run keeps formulas instead.
 _READS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (torch.SymFloat, ("__floor__", "__ceil__", "__trunc__", "__round__", "__int__", "__float__")),
     (torch.SymInt, ("__repr__", "__str__", "__format__", "__round__", "__float__")),
     (torch.SymBool, ("__repr__", "__str__", "__format__")),
-    (torch.Tensor, ("stride", "storage_offset", "nbytes")),
 )
 
 
-@contextlib.contextmanager
-def _reads_are_recorded(recorder: SizeRecorder) -> Iterator[None]:
-    """Records inside the block which sizes Python code reads as numbers.
+class _Shared:
+    """Settings of the whole process that any number of runs need at once."""
 
-    Rounding or printing a size and asking for a stride are such reads.
+    def __init__(self) -> None:
+        self._lock, self._users = threading.Lock(), 0
+        self._undo = contextlib.ExitStack()
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[None]:
+        with self._lock:
+            if self._users == 0:
+                self._undo.enter_context(_patch_config(backed_size_oblivious=True))
+                self._undo.enter_context(_reads_are_recorded())
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    self._undo.close()
+
+
+_SHARED = _Shared()
+
+
+@contextlib.contextmanager
+def _reads_are_recorded() -> Iterator[None]:
+    """Makes the recorder of a symbolic number see that Python code rounds or prints it.
+
+    Numbers without a recorder of ours are read as before.
     """
     own: list[tuple[type, str, Any]] = []
     for kind, names in _READS:
         for name in names:
             method = getattr(kind, name, None)
-            if method is None:
-                continue
-            own.append((kind, name, kind.__dict__.get(name)))
-            setattr(kind, name, _recording(recorder, method))
+            if method is not None:
+                own.append((kind, name, kind.__dict__.get(name)))
+                setattr(kind, name, _recording(method))
     try:
         yield
     finally:
@@ -272,50 +253,101 @@ def _reads_are_recorded(recorder: SizeRecorder) -> Iterator[None]:
                 setattr(kind, name, before)
 
 
-def _recording(recorder: SizeRecorder, method: Any) -> Any:
-    if not callable(method):
-        return property(_recording(recorder, method.__get__))
-
+def _recording(method: Any) -> Any:
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
-        if recorder.op is None and not _is_asked_by_torch():
-            for number in (self, *(result if isinstance(result, tuple) else (result,))):
-                recorder.pin(number)
+        recorder = getattr(self.node, "shape_env", None)
+        if isinstance(recorder, SizeRecorder):
+            if recorder.run.op is None and not is_asked_by_torch(2):
+                recorder.pin(self)
+                recorder.pin(result)
         return result
 
     return read
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hides torch's logs of a failed symbolic run of this thread.
+
+    Such a failure only means that nothing is proven.
+    """
+    here = threading.get_ident()
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return record.thread != here
+
+    names = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
+    loggers = [logging.getLogger(name) for name in names]
+    for logger in loggers:
+        logger.addFilter(is_of_others)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_of_others)
+
+
+# ---- the run -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SymbolicRun:
+    """The records of a run with symbolic sizes.
+
+    Args:
+        inputs: the symbols of each tensor.
+        changes: an attribute that has another value after each run of the model; empty if there is
+            none.
+    """
+
+    recorder: SizeRecorder
+    inputs: list[SymbolicInput]
+    changes: str
+
+
 def run_with_symbols(
-    model: nn.Module, tensors: Sequence[torch.Tensor], is_static: Callable[[int, int], bool]
-) -> tuple[SizeRecorder, list[SymbolicInput]]:
-    """Runs `model` once at symbolic sizes. Returns the records and the symbols of each tensor.
+    model: nn.Module,
+    tensors: Sequence[torch.Tensor],
+    is_static: Callable[[int, int], bool],
+    arguments: Callable[[Sequence[torch.Tensor]], tuple[Any, Any]],
+) -> SymbolicRun:
+    """Runs a copy of `model` once at symbolic sizes. The copy and its weights are fake.
 
-    `is_static` takes the index of a tensor and of its dimension. It is True if the size gets no
-    symbol.
+    Args:
+        is_static: takes the index of a tensor and of its dimension. It is True if the size gets no
+            symbol.
+        arguments: returns the positional arguments and those by name that hold these tensors.
 
-    Raises: NotProvenError if the run fails.
+    Raises: NotProvenError if the run fails. If it reads a value of an input, or writes to a weight,
+        `reads` or `writes` of the error say so.
     """
     recorder = SizeRecorder()
-    mode = FakeTensorMode(shape_env=recorder, allow_non_fake_inputs=True)
-    made = [_fake(mode, tensor, i, is_static) for i, tensor in enumerate(tensors)]
+    run = recorder.run
+    made = [_fake(run.mode, tensor, i, is_static) for i, tensor in enumerate(tensors)]
     recorder.asked.clear()
-    with (
-        _quiet(),
-        _unchanged(model),
-        _patch_config(backed_size_oblivious=True),
-        kept_autocast(),
-        torch.no_grad(),
-        _reads_are_recorded(recorder),
-        enable_python_dispatcher(),
-        mode,
-        _Ops(recorder),
-    ):
-        try:
-            model(*[fake for fake, _ in made])
-        except NotProvenError:
-            raise
-        except Exception as problem:
-            lines = str(problem).splitlines() or [type(problem).__name__]
-            raise NotProvenError(lines[0][:200]) from problem
-    return recorder, [given for _, given in made]
+    try:
+        with _quiet(), _SHARED.use(), kept_autocast(), torch.no_grad():
+            copied = run.copied(model)
+            args, kwargs = arguments([fake for fake, _ in made])
+            state = ModuleState(copied)
+            with enable_python_dispatcher(), run.mode, _SizedOps(recorder), Calls(run):
+                copied(*args, **kwargs)
+                run.writes = run.writes or state.replaced_weight()
+                if changes := state.changed():  # by a cache, or by each run
+                    state = ModuleState(copied)
+                    copied(*args, **kwargs)
+                    changes = state.changed()
+    except Exception as problem:
+        raise _not_proven(run, problem) from problem
+    finally:
+        run.end()
+    if run.reads or run.writes:  # the model caught the error
+        raise _not_proven(run, NotProvenError("a caught error"))
+    return SymbolicRun(recorder, [given for _, given in made], changes)
+
+
+def _not_proven(run: FakeRun, problem: Exception) -> NotProvenError:
+    lines = str(problem).splitlines() or [type(problem).__name__]
+    reads = run.reads or ("the memory of a tensor" if reads_values(problem) else "")
+    return NotProvenError(lines[0][:200], reads, run.writes)

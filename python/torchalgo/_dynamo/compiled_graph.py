@@ -293,6 +293,8 @@ class WeightSet:
         planned: Optimized = optimize(
             self._model, tuple(tensors), settings=changed, **options.arguments
         )
+        if planned.why_as_given:
+            raise Error(f"TA1108 optimize: {planned.why_as_given}")
         return planned
 
     def _taken_over(self, before: Optimized, tensors: Sequence[torch.Tensor]) -> Optimized | None:

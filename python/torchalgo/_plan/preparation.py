@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +40,7 @@ from torchalgo._capture.reference import (
     resized,
     run_once,
 )
+from torchalgo._capture.seen import Dims, NoCaptureError, Seen, look_at
 from torchalgo._capture.settings import Options
 from torchalgo._capture.shapes import Shapes, fits, shapes_of, shapes_text
 from torchalgo._ir.bounds import COARSE_BOUND
@@ -54,8 +54,6 @@ QUICK_S = 0.5
 # A run is also too slow if it takes more than this part of the time budget: the comparisons run the
 # model four times or more.
 QUICK_SHARE = 0.05
-
-Dims = list[list[PlanDim]]  # by tensor and dimension
 
 
 def quick_run_s(budget_s: float) -> float:
@@ -161,15 +159,15 @@ def prepare(
         is_quick = reference.seconds <= quick_s
         if is_quick:
             check_repeats(model, reference)
-    proven = functools.cache(functools.partial(find_dims, model, inputs))
-    capture = best_capture(model, inputs, notes.append, proven)
+    seen = given.seen
+    capture = best_capture(model, inputs, notes.append, seen)
     with timings.step("values"):
-        known = None if is_quick else _compare_small(model, capture, reference, proven, notes)
+        known = None if is_quick else _compare_small(model, capture, reference, seen, notes)
         if known is not None:
             error, dims = known
         else:
             capture, error = _right_capture(model, capture, reference, notes)
-            dims = _dims(model, capture, reference, proven, before, is_quick)
+            dims = _dims(model, capture, reference, seen, before, is_quick)
     share_weights(capture.frozen, [p.frozen for p in before])
     where = device_of(model, inputs)
     device = native_device(where)
@@ -198,6 +196,8 @@ def prepare_each(
         one = dataclasses.replace(each, model=models[0].model)
         try:
             prepared.append(prepare(one, say, prepared, timings, quick_s))
+        except NoCaptureError:
+            raise
         except Error as problem:
             raise Error(
                 with_inner_code(f"TA1110 {problem} (inputs {shapes_text(shapes_of(each.inputs))})")
@@ -209,7 +209,7 @@ def best_capture(
     model: nn.Module,
     inputs: tuple[Any, ...],
     note: Callable[[str], None] = lambda text: None,
-    proven: Callable[[], Dims | None] | None = None,
+    seen: Seen | None = None,
 ) -> Capture:
     """Captures the model, as capture_model does, so that most of its ops are planned.
 
@@ -218,11 +218,15 @@ def best_capture(
     the planner leaves these alone.
 
     Args:
-        proven: returns what free_sizes.find_dims proves for these arguments.
+        seen: what a run of the model on fake tensors shows. None: it runs here.
+
+    Raises: torchalgo.Error if it cannot be captured.
     """
-    script = capture_model(model, copied(inputs), note)
+    if seen is None:
+        seen = look_at(model, inputs)
+    script = capture_model(model, copied(inputs), note, seen)
     try:
-        trace = proven_trace(script, proven or functools.partial(find_dims, model, inputs))
+        trace = proven_trace(script, seen)
         if trace is None:
             return script
         planned_of_trace = _planned_ops(trace, model, inputs)
@@ -234,23 +238,14 @@ def best_capture(
         return trace
 
 
-def proven_trace(script: Capture, proven: Callable[[], Dims | None]) -> Capture | None:
+def proven_trace(script: Capture, seen: Seen) -> Capture | None:
     """Returns the trace of a scripted model, or None if there is none or nothing is proven.
 
-    Args:
-        proven: returns what free_sizes.find_dims proves. Then Python code reads no values.
     Raises: torchalgo.Error if the trace cannot be frozen.
     """
-    if script.trace is None or proven() is None:
+    if script.trace is None or not seen.is_whole:
         return None
     return freeze_trace(script.trace)
-
-
-def find_dims(model: nn.Module, inputs: tuple[Any, ...]) -> Dims | None:
-    """Returns what free_sizes.find_dims does. Imports sympy only when it is called."""
-    from torchalgo._capture import free_sizes
-
-    return free_sizes.find_dims(model, inputs)
 
 
 def _planned_ops(capture: Capture, model: nn.Module, inputs: tuple[Any, ...]) -> int:
@@ -263,7 +258,7 @@ def _compare_small(
     model: nn.Module,
     capture: Capture,
     reference: Reference,
-    proven: Callable[[], Dims | None],
+    seen: Seen,
     notes: list[str],
 ) -> tuple[float, Dims] | None:
     """Compares the capture with the model at sizes smaller than the inputs'.
@@ -275,7 +270,7 @@ def _compare_small(
     from torchalgo._capture import free_sizes  # imports sympy
 
     shapes = shapes_of(reference.inputs)
-    attempts = _dims_to_try(capture, reference, proven)
+    attempts = _dims_to_try(capture, reference, seen.dims)
     for dims, compared in attempts:
         sizes = free_sizes.probe_sizes(compared, shapes)
         if sizes is None or _elements(sizes) >= _elements(shapes):
@@ -296,7 +291,7 @@ def _compare_small(
 
 
 def _dims_to_try(
-    capture: Capture, reference: Reference, proven: Callable[[], Dims | None]
+    capture: Capture, reference: Reference, of_trace: Dims | None
 ) -> list[tuple[Dims, Dims]]:
     """Returns pairs of sizes to try, the more general pair first; empty if nothing is proven.
 
@@ -313,7 +308,6 @@ def _dims_to_try(
             for both in (zip(*pair, strict=True) for pair in zip(dims, shapes, strict=True))
         ]
         return [(dims, channels)]
-    of_trace = proven()
     if of_trace is None:
         return []
     batch = free_sizes.only_batch(of_trace, shapes)
@@ -367,7 +361,7 @@ def _check_other_values(model: nn.Module, capture: Capture, reference: Reference
 
     A trace fixes everything that depends on values.
 
-    Raises: torchalgo.Error if the trace is wrong for other values.
+    Raises: NoCaptureError if the trace is wrong for other values.
     """
     others = []
     for inputs in other_values(reference.inputs):
@@ -377,11 +371,10 @@ def _check_other_values(model: nn.Module, capture: Capture, reference: Reference
             continue
     error = max((_error(capture, other) for other in others), default=0.0)
     if error > most_error(reference.inputs):
-        raise Error(
-            "TA1115 optimize: the model takes another branch for other values of its inputs, and"
+        raise NoCaptureError(
+            "TA1108 optimize: the model takes another branch for other values of its inputs, and"
             f" its trace does not (relative L2 {error:.1e}). torch.jit.script, which could keep the"
-            " branch, refuses the model: write the branch with torch.where, or so that"
-            " torch.jit.script accepts it"
+            " branch, refuses the model"
         )
 
 
@@ -389,7 +382,7 @@ def _dims(
     model: nn.Module,
     capture: Capture,
     reference: Reference,
-    proven: Callable[[], Dims | None],
+    seen: Seen,
     before: Sequence[Prepared],
     is_repeated: bool,
 ) -> Dims:
@@ -398,7 +391,7 @@ def _dims(
     All sizes are pinned if nothing else is proven.
 
     Args:
-        proven: returns the sizes for which a trace is proven to be right.
+        seen: the sizes for which a trace is proven to be right.
         before: the same model prepared for other inputs, whose sizes are tried first.
         is_repeated: True if the model is known to give the same outputs in each run. Otherwise this
             is checked here.
@@ -413,9 +406,8 @@ def _dims(
     found: Dims = [[free_sizes.pinned(size) for size in sizes] for sizes in shapes]
     attempts: list[Dims] = []
     if capture.is_traced:
-        of_trace = proven()
-        if of_trace is not None:
-            attempts = [of_trace, free_sizes.only_batch(of_trace, shapes)]
+        if seen.dims is not None:
+            attempts = [seen.dims, free_sizes.only_batch(seen.dims, shapes)]
         elif capture.reads_values:
             _check_other_values(model, capture, reference)
     else:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from torch import nn
+
 from torchalgo import _C
 from torchalgo._base.timings import StepTime
 from torchalgo._base.write_file import write_file
@@ -62,10 +64,32 @@ class Optimized(PlannedCalls):
     def plan(self) -> Plan:
         """The plan; if there are several, the plan for the first shapes. `print` explains it.
 
+        It is None if the model runs as it was given: `runs` is "parts" or "original".
+
         Raises: torchalgo.Error before the first call, if `optimize` got no example inputs. All
             properties except `unseen` and `original_runs` raise the same.
         """
+        if self._as_given is not None:
+            return None  # type: ignore[return-value]  # nearly every model has one
         return self._known("plan")[0].plan
+
+    @property
+    def parts(self) -> Mapping[str, Optimized]:
+        """The planned parts of a model that runs as it was given, by names of submodules.
+
+        It is empty if the model has a plan of the whole, or if no part has one.
+        """
+        return {} if self._as_given is None else self._as_given.parts
+
+    @property
+    def why_as_given(self) -> str:
+        """The reason why the model runs as it was given; empty if it has a plan of the whole."""
+        return "" if self._as_given is None else self._as_given.why
+
+    @property
+    def original_model(self) -> nn.Module | None:
+        """The original model; None after load."""
+        return None if self._original is None else self._original.model
 
     @property
     def plans(self) -> dict[str, Plan]:
@@ -171,12 +195,16 @@ class Optimized(PlannedCalls):
         return self._known("timings")[0].timings
 
     @property
-    def runs(self) -> Literal["plan", "single_layout", "baseline"]:
-        """The kind of module that runs: "plan", "single_layout" or "baseline".
+    def runs(self) -> Literal["plan", "single_layout", "baseline", "parts", "original"]:
+        """The kind of module that runs: "plan", "single_layout", "baseline", "parts" or "original".
 
         "single_layout" is the best plan in one layout, if it was faster than the plan. With several
-        plans, this is the kind of the first one that is not a baseline.
+        plans, this is the kind of the first one that is not a baseline. "parts" and "original": no
+        plan can replace the whole model, which runs as it was given, with plans of its `parts`, or
+        without any.
         """
+        if self._as_given is not None:
+            return "parts" if self._as_given.parts else "original"
         for result in self._known("runs"):
             if has_own_ops(result.scripted):
                 verdict = result.plan.guard
@@ -190,6 +218,8 @@ class Optimized(PlannedCalls):
         return any(result.is_interrupted for result in self._known("is_interrupted"))
 
     def extra_repr(self) -> str:
+        if self._as_given is not None:
+            return f"runs={self.runs!r}, parts={list(self.parts)}"
         if not self._results:
             return "plans on its first call"
         if len(self._results) == 1:
@@ -214,6 +244,10 @@ class Optimized(PlannedCalls):
         Returns: this module.
         Raises: torchalgo.Error if the original model is not available, or has become another model.
         """
+        if self._as_given is not None:
+            for part in self.parts.values():
+                part.refresh()
+            return self
         results, original = self._known("refresh"), self._need_original("refresh")
         with self._lock:
             plans = {shapes_text(result.shapes): result.plan for result in results}
@@ -419,19 +453,21 @@ class Optimized(PlannedCalls):
     def __copy__(self) -> Optimized:
         """Returns another module that shares the plans, the weights and the original model."""
         return Optimized(
-            *self._results, form=self._form, original=self._original, weights=self._weights
-        )
+            *self._results, form=self._form, original=self._original, weights=self._weights,
+            as_given=self._as_given,
+        )  # fmt: skip
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Optimized:
         self._check_weights()
         original = None if self._original is None else self._original.copy(memo)
+        as_given = copy.deepcopy(self._as_given, memo)  # its parts have the modules in `memo`
         with quiet_jit():
             copies = [copy.deepcopy(result.scripted, memo) for result in self._results]
         results = [
             dataclasses.replace(result, scripted=scripted)
             for result, scripted in zip(self._results, copies, strict=True)
         ]
-        return Optimized(*results, form=self._form, original=original)
+        return Optimized(*results, form=self._form, original=original, as_given=as_given)
 
     def __reduce__(self) -> tuple[Callable[[bytes], Optimized], tuple[bytes]]:
         self._known("pickle")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,18 +16,21 @@ from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, copy_of
 from torchalgo._capture.example_calls import ModelCall
 from torchalgo._capture.formats import Formats, Key
+from torchalgo._capture.kept_model import kept_model
 from torchalgo._ir.plan import Plan
 from torchalgo._plan.result import Result
+from torchalgo._run.as_given import AsGiven
 
 
 @dataclass(frozen=True)
 class Planned:
     """The result of planning for one or several calls of a model."""
 
-    results: tuple[Result, ...]
+    results: tuple[Result, ...]  # none if `as_given` is set
     form: CallForm
-    tensor_model: nn.Module  # takes tensors; see calls.py
-    formats: Mapping[Key, Formats]  # the formats of results; see formats.py
+    tensor_model: nn.Module | None = None  # takes tensors; see calls.py
+    formats: Mapping[Key, Formats] = field(default_factory=dict)  # of results; see formats.py
+    as_given: AsGiven | None = None
 
 
 # A function that plans calls of a model. If plans by shapes are given, it applies these and
@@ -81,7 +84,7 @@ class Original:
         """
         self._check_mode()
         assert self.tensor_model is not None
-        with torch.no_grad():
+        with torch.no_grad(), kept_model(self.model):
             return self.tensor_model(*map(copy_of, tensors))
 
     def _check_mode(self) -> None:

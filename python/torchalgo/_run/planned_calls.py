@@ -22,6 +22,7 @@ from torchalgo._capture.freeze import ScriptModule, constants_in_results
 from torchalgo._capture.shapes import Shapes, shapes_of, shapes_text
 from torchalgo._capture.tensor_checks import check_tensors, why_original
 from torchalgo._plan.result import Result
+from torchalgo._run.as_given import AsGiven
 from torchalgo._run.as_op import AsOp
 from torchalgo._run.embedded import Embedded
 from torchalgo._run.original import Original, check_weights
@@ -46,6 +47,7 @@ class PlannedCalls(Embedded):
         form: CallForm | None = None,
         original: Original | None = None,
         weights: _C.WeightWatch | None = None,
+        as_given: AsGiven | None = None,
     ) -> None:
         """Holds the results of planning. `optimize` and `load` call this.
 
@@ -54,6 +56,7 @@ class PlannedCalls(Embedded):
             form: the arguments and results of calls. None: those of the first result's module.
             original: the original model; None if it is not available, for example after load.
             weights: those that the results have packed. None: those of the last plan of `original`.
+            as_given: runs the calls if there can be no results.
         """
         super().__init__()
         self.training = False
@@ -74,6 +77,7 @@ class PlannedCalls(Embedded):
         self._rebuilds = False  # True: the model's result is built from what the plan returns
         self._formats: ResultFormats | None = None
         self._original = original
+        self._as_given = as_given
         self._constants: frozenset[int] = frozenset()  # addresses of those that are results
         self._lock = fork_lock()
         if results:
@@ -112,6 +116,8 @@ class PlannedCalls(Embedded):
             available.
         """
         if torch.compiler.is_dynamo_compiling():
+            if self._as_given is not None and self._original is not None:
+                return self._original.model(*args, **kwargs)
             return self._compiled(args, kwargs)
         self._check_weights()
         if self._first_runner is not None and not kwargs:
@@ -202,13 +208,17 @@ class PlannedCalls(Embedded):
 
     def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a call of any form: plans it if needed, checks the inputs, chooses what runs."""
-        self._refuse_tracing()
-        if not self._results:
+        if self._as_given is None:
+            self._refuse_tracing()
+        if not self._results and self._as_given is None:
             self._plan_on_first_call(args, kwargs)
+        if self._as_given is not None and self._original is not None:
+            return self._as_given.run(self._original.model, args, kwargs)
         form = self._form
         assert form is not None
         tensors, tree = form.tensors(args, kwargs)
         why = form.difference(tree) or why_original(tensors, form.names, self._device)
+        why = why or form.other_order(tensors)
         if not why and form.has_numbers and shapes_of(tensors) not in self._scripted_of:
             why = f"results hold numbers, and inputs are {shapes_text(shapes_of(tensors))}"
         if why:
@@ -310,8 +320,9 @@ class PlannedCalls(Embedded):
         with self._lock:
             if not self._results and self._original is not None:
                 planned = self._original.plan([(args, kwargs)])
-                self._form = planned.form
-                self._adopt(planned.results)
+                self._form, self._as_given = planned.form, planned.as_given
+                if planned.results:
+                    self._adopt(planned.results)
 
     def _adopt(self, results: Sequence[Result], weights: _C.WeightWatch | None = None) -> None:
         every = [[dtype_named(i.dtype) for i in result.plan.inputs] for result in results]
@@ -338,12 +349,16 @@ class PlannedCalls(Embedded):
         if weights is None and self._original is not None:
             weights = self._original.weights
         self._weights = weights
-        self._as_op = AsOp(results, self._form, self._formats, self._weights, self._others)
-        is_usual = self._form.is_positional
+        self._as_op = None  # it asks for no order in memory
+        if not self._form.orders:
+            self._as_op = AsOp(results, self._form, self._formats, self._weights, self._others)
+        is_usual = self._form.is_positional and not self._form.orders
         self._first_runner = self._runners.get(id(results[0].scripted)) if is_usual else None
         self._results = tuple(results)  # last: other threads may run plans from here on
 
     def _known(self, what: str) -> tuple[Result, ...]:
+        if self._as_given is not None:
+            raise self._as_given.error(what)
         if not self._results:
             raise Error(
                 f"TA1405 {what}: the model is not planned yet: call the module once, or pass"

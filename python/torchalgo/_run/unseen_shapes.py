@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from torchalgo._base.error_code import without_code
@@ -13,8 +12,9 @@ from torchalgo._C import Error
 from torchalgo._capture.freeze import capture_model, first_lines
 from torchalgo._capture.reference import Reference, most_error
 from torchalgo._capture.same_program import difference
+from torchalgo._capture.seen import look_at
 from torchalgo._capture.shapes import Shapes, as_numbers, choose, explain, nearest, shapes_text
-from torchalgo._plan.preparation import find_dims, proven_trace
+from torchalgo._plan.preparation import proven_trace
 from torchalgo._plan.result import Result
 from torchalgo._run.original import Original
 
@@ -89,10 +89,9 @@ class UnseenShapes:
                 f" {first_lines(problem)}"
             ) from problem
         try:
-            capture = capture_model(original.tensor_model, reference.inputs)
-            trace = proven_trace(
-                capture, partial(find_dims, original.tensor_model, reference.inputs)
-            )
+            seen = look_at(original.tensor_model, reference.inputs)
+            capture = capture_model(original.tensor_model, reference.inputs, seen=seen)
+            trace = proven_trace(capture, seen)
         except Error as problem:
             return f"{head}, for which there is no capture: {without_code(str(problem))}"
         captures = [each.frozen for each in (capture, trace) if each is not None]

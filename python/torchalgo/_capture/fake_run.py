@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs a model on fake tensors, and notices what a capture of one run would not hold.
+
+Fake tensors have no values, so Python code that reads one is seen. This code may be a branch on a
+value, NumPy or ctypes. The weights are fake too, and the model is a copy, so the run changes
+nothing of the caller's.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+
+# These give Python the memory of a tensor.
+_MEMORY = {
+    Tensor.numpy, Tensor.__array__, Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage,
+    Tensor.__dlpack__,
+}  # fmt: skip
+# The results of these depend on the order in memory.
+_STRIDES = {Tensor.stride, Tensor.is_contiguous, Tensor.storage_offset, Tensor.dim_order}
+_SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]
+_GET_BYTES = Tensor.nbytes.__get__  # type: ignore[attr-defined]
+_OF_VALUES = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+
+_NO_VALUE = object()
+
+
+class ReadsValueError(Exception):
+    """Raised where Python code reads a value that depends on the inputs."""
+
+
+class WritesWeightError(Exception):
+    """Raised where the model writes to a weight or a buffer."""
+
+
+class FakeRun:
+    """A run of a model on fake tensors, and what its Python code does in it.
+
+    Attributes:
+        reads: the first op by which Python code read a value that depends on the inputs. Empty if
+            there is none.
+        writes: the first weight or buffer that the run wrote to. Empty if there is none.
+        reads_strides: True if Python code asked for the order in memory of such a tensor.
+        op: the op that runs now; None in Python code around ops.
+    """
+
+    def __init__(self, mode: FakeTensorMode, pin: Callable[[Any], None]) -> None:
+        """Takes the mode of the run. `pin` is called with each size that Python code reads."""
+        self.mode: Any = mode
+        self.pin = pin
+        self.reads, self.writes, self.reads_strides = "", "", False
+        self.op: Any = None
+        self._weights: dict[int, str] = {}  # names of fakes' memory
+        # Fake tensors that depend on weights only, and their values, by id. A tensor that is kept
+        # here shares its id, and the number of its memory, with no other one.
+        self._values: dict[int, tuple[Tensor, Any]] = {}
+        self._mixed: set[int] = set()  # memory with values that depend on the inputs
+
+    # ---- fake tensors ----------------------------------------------------------------------------
+
+    def fake(self, tensor: Tensor) -> Tensor:
+        """Returns the fake of a tensor of the model. It is the same for the same tensor."""
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        made = self.mode.from_tensor(tensor, static_shapes=True)
+        if _memory(made) not in self._weights:
+            self._weights[_memory(made)] = "a tensor of the model"
+        self._values[id(made)] = made, tensor
+        return made
+
+    def copied(self, model: nn.Module) -> nn.Module:
+        """Returns a deep copy of the model with fake tensors instead of its own.
+
+        Raises: any error of copy.deepcopy, such as that of a lock in the model.
+        """
+        # Parameter copies its memory by an op of its own.
+        memo: dict[int, Any] = {id(weight): self.fake(weight) for weight in model.parameters()}
+        with _Copies(self):
+            made = copy.deepcopy(model, memo)
+        for name, tensor in [*made.named_parameters(), *made.named_buffers()]:
+            self._weights[_memory(tensor)] = name
+        return made
+
+    def _value(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Returns the result of an op on tensors that depend on weights only, or _NO_VALUE."""
+        leaves = tree_leaves((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        is_known = (
+            all(map(self.has_value, tensors))
+            and not any(isinstance(leaf, (torch.SymInt, torch.SymFloat)) for leaf in leaves)
+            and torch.Tag.nondeterministic_seeded not in func.tags
+        )
+        if not is_known:
+            self._mixed.update(_memory(tensor) for tensor in written(func, args, kwargs))
+            return _NO_VALUE
+        real_args, real_kwargs = tree_map(self._real, (args, kwargs))
+        with _disable_current_modes(), torch.no_grad():
+            return func(*real_args, **real_kwargs)
+
+    def has_value(self, tensor: Tensor) -> bool:
+        """Returns whether a fake tensor depends on weights only."""
+        return id(tensor) in self._values and _memory(tensor) not in self._mixed
+
+    def _real(self, value: Any) -> Any:
+        return self._values[id(value)][1] if isinstance(value, FakeTensor) else value
+
+    def end(self) -> None:
+        """Drops all tensors: torch's caches keep symbols, and so a recorder, for long."""
+        self._values.clear()
+        self.mode = None
+
+    def keep_value(self, result: Any, value: Any) -> Any:
+        """Keeps the values of the fake tensors of a result, and returns it."""
+        if value is not _NO_VALUE:
+            for made, real in zip(tree_leaves(result), tree_leaves(value), strict=True):
+                if isinstance(made, FakeTensor):
+                    self._values[id(made)] = made, real
+        return result
+
+    # ---- what Python code does -------------------------------------------------------------------
+
+    def fail_read(self, what: str) -> ReadsValueError:
+        """Notes a read of a value, and returns the error to raise."""
+        self.reads = self.reads or what
+        return ReadsValueError(what)
+
+    def check_write(self, tensor: Tensor, what: str) -> None:
+        """Raises WritesWeightError if the tensor shares memory with a weight or a buffer."""
+        if name := self._weights.get(_memory(tensor)):
+            self.writes = self.writes or f"{name} ({what})"
+            raise WritesWeightError(what)
+
+    def run_op(self, func: Any, args: Any, kwargs: Any, run: Callable[..., Any]) -> Any:
+        """Runs an op by `run`, which takes its arguments as fake tensors."""
+        before, self.op = self.op, func
+        try:
+            args, kwargs = tree_map(self._fake_of_any, (args, kwargs))
+            for tensor in written(func, args, kwargs):
+                self.check_write(tensor, func.name())
+            value = self._value(func, args, kwargs)
+            if value is not _NO_VALUE and any(tag in func.tags for tag in _OF_VALUES):
+                return tree_map(self._fake_of_any, value)
+            return self.keep_value(run(*args, **kwargs), value)
+        except DataDependentOutputException as problem:
+            raise self.fail_read(str(problem.func)) from problem
+        finally:
+            self.op = before
+
+    def _fake_of_any(self, value: Any) -> Any:
+        return self.fake(value) if isinstance(value, Tensor) else value
+
+    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Runs a function of torch that Python code calls, unless it reads memory."""
+        if self.op is not None or not args or not isinstance(args[0], Tensor):
+            return func(*args, **kwargs)
+        tensor = args[0]
+        if func == _SET_DATA:
+            self.check_write(self.fake(tensor), "data")
+        elif func in _MEMORY:
+            if not self.has_value(self.fake(tensor)):
+                raise self.fail_read(f"Tensor.{func.__name__}")
+            with _disable_current_modes():
+                return func(self._real(self.fake(tensor)).detach().clone(), *args[1:], **kwargs)
+        elif func in _STRIDES or func == _GET_BYTES:
+            result = func(*args, **kwargs)
+            if not is_asked_by_torch(2) and not self.has_value(self.fake(tensor)):
+                self.reads_strides |= func in _STRIDES
+                for number in result if isinstance(result, tuple) else (result,):
+                    self.pin(number)
+            return result
+        return func(*args, **kwargs)
+
+
+def _memory(tensor: Tensor) -> int:
+    """Returns a number for the memory of a fake tensor, which its views have in common."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
+    """Yields the tensors that an op writes to."""
+    arguments = func._schema.arguments
+    given = dict(zip((a.name for a in arguments), args, strict=False)) | kwargs
+    for argument in arguments:
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            yield from (t for t in tree_leaves(given.get(argument.name)) if isinstance(t, Tensor))
+    if given.get("training") is True:  # batch norm's schema does not say that it writes
+        for name in ("running_mean", "running_var"):
+            if isinstance(given.get(name), Tensor):
+                yield given[name]
+
+
+_TORCH = str(Path(torch.__file__).parent) + "/"
+# Files of torch that compute an op, and files that only pass a question on.
+_OPS = ("_decomp/", "_refs/", "_prims", "_meta_registrations", "_subclasses/")
+_CARRIERS = ("__init__.py", "fx/experimental/", "utils/", "_ops.py", "_compile.py", "_dynamo/")
+_OWN = str(Path(__file__).parent) + "/"
+
+
+def is_asked_by_torch(depth: int) -> bool:
+    """Returns whether an op asks, and not the Python code around ops.
+
+    C++ code names the file that asks.
+    """
+    frame = sys._getframe(depth)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(_TORCH):
+            name = name[len(_TORCH) :]
+            if name.startswith(_OPS):
+                return True
+            is_carrier = name.startswith(_CARRIERS)
+            if frame.f_code.co_name == "guard_bool" and frame.f_locals.get("file"):
+                return True
+            if not is_carrier:
+                return False
+        elif not name.startswith(_OWN):
+            return False
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+class Calls(TorchFunctionMode):
+    """Passes what Python code calls on tensors to a FakeRun."""
+
+    def __init__(self, run: FakeRun) -> None:
+        super().__init__()
+        self._run = run
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return self._run.call(func, args, kwargs or {})
+
+
+class Ops(TorchDispatchMode):
+    """Passes the ops of a run to a FakeRun."""
+
+    def __init__(self, run: FakeRun) -> None:
+        super().__init__()
+        self._run = run
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return self._run.run_op(func, args, kwargs or {}, func)
+
+
+class _Copies(TorchFunctionMode):
+    """Makes copy.deepcopy copy each tensor as its fake."""
+
+    def __init__(self, run: FakeRun) -> None:
+        super().__init__()
+        self._run = run
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is Tensor.clone:  # of a parameter in a list
+            return self._run.fake(args[0])
+        if func is Tensor.__deepcopy__:
+            tensor, memo = args
+            memo[id(tensor)] = self._run.fake(tensor)
+            return memo[id(tensor)]
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs a model as it was given, with plans in the place of some of its parts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from torchalgo._C import Error
+
+if TYPE_CHECKING:
+    from torchalgo._run.optimized import Optimized
+
+
+@dataclass(frozen=True)
+class AsGiven:
+    """A model that no plan can replace as a whole.
+
+    Args:
+        why: the reason.
+        parts: the planned modules, by the names of the submodules that they replace.
+    """
+
+    why: str
+    parts: Mapping[str, Optimized]
+
+    def run(self, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Calls the model. Plans run its parts if nothing needs a gradient."""
+        is_training = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())
+        if not self.parts or is_training or model.training:
+            return model(*args, **kwargs)
+        with_parts = _WithParts(model, self.parts)
+        try:
+            return with_parts.top(*args, **kwargs)
+        finally:
+            with_parts.write_back()
+
+    def error(self, what: str) -> Error:
+        """Returns the error of a call that needs a plan of the whole model."""
+        return Error(
+            f"TA1408 {what}: the model runs as it was given, so there is no plan of the whole:"
+            f" {self.why}. {self._advice()}"
+        )
+
+    def _advice(self) -> str:
+        if not self.parts:
+            return "Change what the text names, or optimize a part of the model"
+        return f".parts has planned modules for {', '.join(map(repr, self.parts))}"
+
+
+class _WithParts:
+    """A model for one call: the modules around its parts are shallow copies.
+
+    The copies take the attributes that the modules have now, and `write_back` gives the modules
+    the attributes that the call has set. So the caller's model is never without its own parts.
+    """
+
+    def __init__(self, model: nn.Module, parts: Mapping[str, Optimized]) -> None:
+        self._copies: list[tuple[nn.Module, nn.Module, dict[str, Any]]] = []
+        self.top = self._copied(model, _by_first_name(parts))
+
+    def _copied(self, module: nn.Module, parts: Mapping[str, Any]) -> nn.Module:
+        made = copy.copy(module)
+        children = dict(module._modules)
+        for name, part in parts.items():
+            child = children.get(name)
+            if isinstance(part, dict) and child is not None:
+                children[name] = self._copied(child, part)
+            elif child is not None and child is part.original_model:
+                children[name] = part
+        made.__dict__["_modules"] = children
+        self._copies.append((module, made, dict(made.__dict__)))
+        return made
+
+    def write_back(self) -> None:
+        for module, made, before in self._copies:
+            for name, value in made.__dict__.items():
+                if name not in before or value is not before[name]:
+                    module.__dict__[name] = value
+
+
+def _by_first_name(parts: Mapping[str, Optimized]) -> dict[str, Any]:
+    """Returns parts as nested dicts: {"a.b": x} becomes {"a": {"b": x}}."""
+    found: dict[str, Any] = {}
+    for path, part in parts.items():
+        *above, last = path.split(".")
+        table = found
+        for name in above:
+            table = table.setdefault(name, {})
+        table[last] = part
+    return found
