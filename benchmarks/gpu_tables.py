@@ -253,7 +253,7 @@ def planned_call(
     known = usable(table)
     native = plan_of(known, known.costs())
     frozen = freeze_model(model, (x,))
-    planned = rewrite(imported_of(frozen, x, str(table.head["dtype"])), native, False)
+    planned = rewrite(imported_of(frozen, x, str(table.head["dtype"])), native)
     return lambda: planned(x), lambda: frozen(x), native
 
 

@@ -45,6 +45,7 @@ void bind_cuda(py::module_& m) {
   m.def(
       "cuda_device", [](int index) { return cuda_device(index); }, py::arg("index") = 0);
   m.def("cuda_versions", &cuda_versions);
+  m.def("keep_fake_cuda_guard", &keep_fake_cuda_guard);
   m.def("run_primitive", &run_primitive, py::arg("problem"), py::arg("primitive"),
         py::arg("seed") = 0, py::arg("device") = py::none(),
         py::call_guard<py::gil_scoped_release>());

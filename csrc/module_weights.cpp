@@ -3,6 +3,7 @@
 #include <torch/extension.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,16 +20,14 @@ namespace {
 // Also detects weights that were replaced by others in the dictionaries of their modules.
 class ModuleWeights : public WeightWatch {
  public:
-  ModuleWeights(const std::vector<at::Tensor>& weights, std::vector<std::string> names,
-                std::vector<std::pair<py::dict, py::str>> entries)
-      : WeightWatch(weights, std::move(names)) {
-    for (auto& [owner, key] : entries) {
-      PyObject* const tensor = PyDict_GetItemWithError(owner.ptr(), key.ptr());
-      entries_.push_back(
-          {std::move(owner), std::move(key),
-           py::reinterpret_borrow<py::object>(tensor == nullptr ? Py_None : tensor)});
-    }
-  }
+  struct Entry {
+    py::dict owner;
+    py::str key;
+    py::object tensor;
+  };
+
+  ModuleWeights(std::vector<Entry> entries, std::vector<std::string> names)
+      : WeightWatch(tensors_of(entries), std::move(names)), entries_(std::move(entries)) {}
   ~ModuleWeights() override {
     if (Py_IsInitialized() == 0) {  // the process ends
       for (Entry& each : entries_) each.owner.release(), each.key.release(), each.tensor.release();
@@ -50,11 +49,14 @@ class ModuleWeights : public WeightWatch {
   }
 
  private:
-  struct Entry {
-    py::dict owner;
-    py::str key;
-    py::object tensor;
-  };
+  // The tensors are inside of the Python objects, so a swap of two objects' tensors is seen.
+  static std::vector<std::reference_wrapper<const at::Tensor>> tensors_of(
+      const std::vector<Entry>& entries) {
+    std::vector<std::reference_wrapper<const at::Tensor>> tensors;
+    for (const Entry& each : entries) tensors.emplace_back(THPVariable_Unpack(each.tensor.ptr()));
+    return tensors;
+  }
+
   std::vector<Entry> entries_;
 };
 
@@ -62,12 +64,15 @@ class ModuleWeights : public WeightWatch {
 
 void bind_weights(py::module_& m) {
   py::class_<WeightWatch, std::shared_ptr<WeightWatch>>(m, "WeightWatch")
-      .def(py::init([](const std::vector<at::Tensor>& weights, std::vector<std::string> names,
-                       std::vector<std::pair<py::dict, py::str>> entries)
+      .def(py::init([](std::vector<std::string> names,
+                       const std::vector<std::pair<py::dict, py::str>>& places)
                         -> std::shared_ptr<WeightWatch> {
-             return std::make_shared<ModuleWeights>(weights, std::move(names), std::move(entries));
+             std::vector<ModuleWeights::Entry> entries;
+             for (const auto& [owner, key] : places)
+               entries.push_back({owner, key, py::object(owner[key])});
+             return std::make_shared<ModuleWeights>(std::move(entries), std::move(names));
            }),
-           py::arg("weights"), py::arg("names"), py::arg("entries"))
+           py::arg("names"), py::arg("places"))
       .def("first_changed", [](const WeightWatch& watch) {
         const std::string* const name = watch.first_changed();
         return name == nullptr ? std::string() : *name;

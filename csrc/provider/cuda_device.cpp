@@ -2,6 +2,7 @@
 #include "provider/cuda_device.h"
 
 #include <c10/core/Stream.h>
+#include <c10/core/impl/FakeGuardImpl.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -175,6 +176,12 @@ at::Device torch_device(const Device& device) {
 void* current_cuda_stream(at::Device device) {
   const c10::impl::VirtualGuardImpl guard(at::kCUDA);
   return guard.getStream(device).native_handle();
+}
+
+void keep_fake_cuda_guard() {
+  static const auto* const guard = new c10::impl::FakeGuardImpl<at::kCUDA>;  // never deleted
+  // The registered guard is not read: it may be one of a thread that has ended.
+  if (c10::impl::hasDeviceGuardImpl(at::kCUDA)) c10::impl::registerDeviceGuard(at::kCUDA, guard);
 }
 
 }  // namespace torchalgo

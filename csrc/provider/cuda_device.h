@@ -27,4 +27,11 @@ namespace torchalgo {
 /// Returns torch's current stream on `device`, as cudaStream_t.
 [[nodiscard]] void* current_cuda_stream(at::Device device);
 
+/// Registers PyTorch's guard for fake GPUs, one that lives as long as the process. Does nothing in
+/// a build of PyTorch without CUDA. Call it only if there is no GPU.
+///
+/// PyTorch 2.11 registers such a guard when a mode of fake tensors begins. It belongs to the
+/// thread, so the next mode reads freed memory if that thread has ended (pytorch/pytorch#178950).
+void keep_fake_cuda_guard();
+
 }  // namespace torchalgo

@@ -16,14 +16,15 @@ std::uint32_t version_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-WeightWatch::WeightWatch(const std::vector<at::Tensor>& weights, std::vector<std::string> names) {
+WeightWatch::WeightWatch(const std::vector<std::reference_wrapper<const at::Tensor>>& weights,
+                         std::vector<std::string> names) {
   TORCHALGO_ASSERT(weights.size() == names.size());
   for (std::size_t i = 0; i < weights.size(); ++i) {
     Weight& weight = weights_.emplace_back();
-    weight.tensor = weights[i];
+    const at::Tensor& tensor = weights[i];
+    weight.tensor = &tensor;
     weight.name = std::move(names[i]);
-    if (!is_watched(weight.tensor)) continue;
-    const at::Tensor& tensor = weight.tensor;
+    if (!is_watched(tensor)) continue;
     weight.data = tensor.const_data_ptr();
     weight.version = version_of(tensor);
     const std::size_t bytes = tensor.element_size();
@@ -42,10 +43,10 @@ bool WeightWatch::is_watched(const at::Tensor& tensor) {
 }
 
 bool WeightWatch::is_changed(const Weight& weight) {
-  if (!is_watched(weight.tensor)) return false;
+  const at::Tensor& tensor = *weight.tensor;
+  if (!is_watched(tensor)) return false;
   // The address is compared first. If it has changed, the element may be in freed memory.
-  if (weight.tensor.const_data_ptr() != weight.data || version_of(weight.tensor) != weight.version)
-    return true;
+  if (tensor.const_data_ptr() != weight.data || version_of(tensor) != weight.version) return true;
   return weight.element != nullptr &&
          std::memcmp(weight.element, weight.bits.data(), weight.element_bytes) != 0;
 }
@@ -54,14 +55,14 @@ void WeightWatch::prefetch() const {
   constexpr std::size_t kLine = 64;
   for (const Weight& weight : weights_) {
     const auto* const tensor =
-        reinterpret_cast<const std::byte*>(weight.tensor.unsafeGetTensorImpl());
+        reinterpret_cast<const std::byte*>(weight.tensor->unsafeGetTensorImpl());
     for (std::size_t byte = 0; byte < sizeof(c10::TensorImpl); byte += kLine)
       __builtin_prefetch(tensor + byte);
   }
   for (const Weight& weight : weights_) {
-    if (!is_watched(weight.tensor)) continue;
+    if (!is_watched(*weight.tensor)) continue;
     __builtin_prefetch(
-        weight.tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+        weight.tensor->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
     // Prefetching an address that is not mapped any more is harmless.
     __builtin_prefetch(weight.element);
   }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,11 @@ class WeightWatch {
  public:
   /// Records the present state. Sparse weights are never seen as changed. Tensors that were made in
   /// inference mode have no version, so only their address and middle element are compared.
-  WeightWatch(const std::vector<at::Tensor>& weights, std::vector<std::string> names);
+  ///
+  /// @param weights  are read again in each check, so they must outlive the watch. It holds no
+  ///                 copies: torch.utils.swap_tensors refuses a tensor that C++ holds.
+  WeightWatch(const std::vector<std::reference_wrapper<const at::Tensor>>& weights,
+              std::vector<std::string> names);
   virtual ~WeightWatch() = default;
   WeightWatch(const WeightWatch&) = delete;
   WeightWatch& operator=(const WeightWatch&) = delete;
@@ -32,7 +37,7 @@ class WeightWatch {
 
  private:
   struct Weight {
-    at::Tensor tensor;
+    const at::Tensor* tensor = nullptr;
     std::string name;
     const void* data = nullptr;
     std::uint32_t version = 0;

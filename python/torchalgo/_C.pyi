@@ -180,6 +180,7 @@ Allow = Callable[[Candidate], bool]
 
 def cpu_device() -> Device: ...
 def cuda_device(index: int = 0) -> Device: ...  # Error if this process sees no such GPU
+def keep_fake_cuda_guard() -> None: ...  # for fake tensors, if there is no GPU
 def cuda_versions() -> tuple[int, int]: ...  # of CUDA: the driver's and the loaded runtime's
 def with_tf32_convolutions(
     imported: Imported,
@@ -424,9 +425,8 @@ def take_op_times() -> list[
 class WeightWatch:
     def __init__(
         self,
-        weights: Sequence[torch.Tensor],
         names: Sequence[str],
-        entries: Sequence[tuple[dict[str, Any], str]],
+        places: Sequence[tuple[dict[str, Any], str]],
     ) -> None: ...
     def first_changed(self) -> str: ...  # its name; "" if none has changed
 

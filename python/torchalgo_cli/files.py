@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 from pathlib import Path
 
 from torchalgo_cli.arguments import near
@@ -85,16 +86,30 @@ def _check_plan_or_model(reference: str) -> None:
         check_model_reference(reference)
 
 
+def why_unreadable(path: Path) -> str:
+    """Returns why `path` cannot be read as a file; "" if it can.
+
+    The file is not opened: a pipe would wait for a writer, and a device may have no end.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return f"there is no file {path}{_near_file(path)}"
+    except OSError as problem:
+        return problem.strerror or str(problem)
+    except ValueError as problem:  # a NUL in the name, or a character that no name can have
+        return f"this is no name of a file ({problem})"
+    if stat.S_ISDIR(mode):
+        return "it is a folder"
+    if not stat.S_ISREG(mode):
+        return "it is a pipe, a socket or a device, expected a file"
+    return "" if os.access(path, os.R_OK) else "permission denied"
+
+
 def _check_readable(path: Path, expected: str = "") -> None:
-    if path.is_dir():
-        raise FileError(f"TA7101 cannot read {path}: it is a folder{expected}")
-    if not path.exists():
-        raise FileError(
-            f"TA7101 cannot read {path}: there is no file {path}{_near_file(path)}{expected}"
-        )
-    if not os.access(path, os.R_OK):
-        raise FileError(f"TA7101 cannot read {path}: permission denied")
-    if path.is_file() and path.stat().st_size == 0:
+    if why := why_unreadable(path):
+        raise FileError(f"TA7101 cannot read {path}: {why}{expected}")
+    if path.stat().st_size == 0:
         raise FileError(f"TA7101 cannot read {path}: the file is empty{expected}")
 
 

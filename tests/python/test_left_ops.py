@@ -66,7 +66,7 @@ def bound(capture: str) -> tuple[Tuned, _C.Imported, tuple[Tensor, ...]]:
     inputs = (torch.rand(1, 3, 16, 16),)
     imported = _C.import_graph(freeze(Net().eval(), inputs, capture)._c, inputs)
     native = any_plan(imported.graph, 0)
-    scripted, origins = rewrite_with_origins(imported, native, strict=False)
+    scripted, origins = rewrite_with_origins(imported, native)
     return Tuned(native, scripted, 0.0, None, origins), imported, inputs  # type: ignore[arg-type]
 
 
@@ -141,7 +141,7 @@ def test_torchalgos_own_attention_is_not_left_to_pytorch() -> None:
     imported = _C.import_graph(freeze(Attend().eval(), inputs, "trace")._c, inputs)
     kinds = {node.name: node.kind for node in imported.graph.nodes}
     assert "torchalgo::attention" in kinds.values()
-    scripted, origins = rewrite_with_origins(imported, any_plan(imported.graph, 0), strict=False)
+    scripted, origins = rewrite_with_origins(imported, any_plan(imported.graph, 0))
     runner = _C.GraphRunner.make(scripted._c, [])
     assert runner is not None
     times = time_in_net({"run": lambda: runner.run(*inputs)}, passes=3, least=3)["run"]
@@ -178,7 +178,7 @@ def test_a_module_that_needs_the_interpreter_is_not_timed() -> None:
     inputs = (torch.rand(1, 3, 16, 16),)
     imported = _C.import_graph(freeze(Branch().eval(), inputs, "script")._c, inputs)
     native = any_plan(imported.graph, 0)
-    scripted, origins = rewrite_with_origins(imported, native, strict=False)
+    scripted, origins = rewrite_with_origins(imported, native)
     tuned = Tuned(native, scripted, 0.0, None, origins)  # type: ignore[arg-type]
     assert time_left_ops(tuned, imported.graph, inputs, budget_s=0.1) is None
 

@@ -13,6 +13,8 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
+from torchalgo._base.fake_device import keep_fake_device
+
 _TYPES = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 # Parts of the texts of torch's other errors, which are of type RuntimeError.
 _TEXTS = (
@@ -31,6 +33,7 @@ def fake_mode(shape_env: ShapeEnv | None = None, **settings: Any) -> FakeTensorM
 
     By default, `data_ptr()` of a fake tensor is a null pointer, with which code may go on.
     """
+    keep_fake_device()
     mode: Any = FakeTensorMode(shape_env=shape_env, **settings)
     mode._allow_unsafe_data_ptr_access = False  # torch's setting would hold for all threads
     return mode

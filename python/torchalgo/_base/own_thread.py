@@ -10,8 +10,19 @@ from typing import Any, TypeVar
 
 import torch
 
+from torchalgo._base.overlap import WhileAny
+
 Call = Callable[[], Any]
 T = TypeVar("T")
+
+
+def _set_benchmark() -> Callable[[], None]:
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    return lambda: setattr(torch.backends.cudnn, "benchmark", before)
+
+
+_benchmarks = WhileAny(_set_benchmark)
 
 
 class BenchmarkedCall:
@@ -38,13 +49,8 @@ class BenchmarkedCall:
         with_gradients = torch.is_grad_enabled()  # torch has this flag per thread
 
         def run() -> T:
-            before = torch.backends.cudnn.benchmark
-            torch.backends.cudnn.benchmark = True
-            try:
-                with torch.set_grad_enabled(with_gradients):
-                    return use(self._call)
-            finally:
-                torch.backends.cudnn.benchmark = before
+            with _benchmarks.block(), torch.set_grad_enabled(with_gradients):
+                return use(self._call)
 
         return self._thread.submit(run).result()
 

@@ -9,6 +9,7 @@ import os
 import secrets
 from pathlib import Path
 
+from torchalgo._base.read_file import path_of
 from torchalgo._C import Error
 
 
@@ -20,9 +21,10 @@ def write_file(path: str | Path, data: bytes | str, caller: str) -> None:
 
     Raises: torchalgo.Error; its text begins with `caller` and has the path and the system's reason.
     """
+    given = path_of(path, caller)
     try:
         raw = data.encode() if isinstance(data, str) else data
-        target = Path(os.path.realpath(path))
+        target = Path(os.path.realpath(given))
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if target.exists() and not target.is_file():

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import operator
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,7 +34,6 @@ class ResultFormats:
         self.is_exact = False  # results for contiguous inputs need no change
         self._run = run
         self._known = dict(known or {})
-        self._lock = threading.Lock()
 
     @property
     def of_contiguous(self) -> Formats | None:
@@ -54,9 +52,8 @@ class ResultFormats:
                 formats = formats_of(self._run(tensors))
             except Error:
                 return None
-            with self._lock:
-                if len(self._known) < MOST_KNOWN:
-                    self._known[key] = formats
+            if len(self._known) < MOST_KNOWN:
+                self._known[key] = formats
         return formats
 
     def apply(self, returned: Any, tensors: Sequence[Any]) -> Any:

@@ -3,21 +3,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import nn
-from torch.jit._trace import TracerWarning
 from torch.nn.parameter import is_lazy
 
 from torchalgo import _C
+from torchalgo._base.overlap import one_at_a_time
+from torchalgo._base.quiet_jit import quiet_jit
 from torchalgo._C import Error
 from torchalgo._capture.seen import NoCaptureError, Seen
+from torchalgo._capture.trace import trace_module
 
 ScriptModule = torch.jit.ScriptModule
 
@@ -27,15 +27,6 @@ JOINED = "PlannedShapes"  # class name, in files too, of modules that choose a p
 
 # Starts of the tracer's warnings about a value of this run that becomes a constant of the graph.
 _BAKED_IN = ("Converting a tensor to a Python", "Iterating over a tensor")
-
-
-@contextlib.contextmanager
-def quiet_jit() -> Iterator[None]:
-    """Hides the deprecation warnings of torch.jit, because the user did not call it."""
-    with warnings.catch_warnings():
-        for category in (DeprecationWarning, FutureWarning):
-            warnings.filterwarnings("ignore", message=r"`torch\.jit\.", category=category)
-        yield
 
 
 def as_inputs(example_inputs: Any) -> tuple[Any, ...]:
@@ -269,7 +260,8 @@ def script_model(model: nn.Module, inputs: tuple[Any, ...]) -> Capture:
 
     Raises: RuntimeError or another error of torch.jit.script if it refuses the model.
     """
-    with quiet_jit(), torch.no_grad():
+    what = "it compiles a model with torch.jit.script"
+    with one_at_a_time(what), quiet_jit(), torch.no_grad():
         if getattr(model.forward, "is_tensor_forward", False):
             return _frozen(cast(Any, model.forward).scripted(inputs), is_traced=False)
         return _frozen(torch.jit.script(model), is_traced=False)
@@ -325,24 +317,13 @@ def _trace(
 
     The module is None if tracing failed, and the error is None if it did not.
     """
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            # check_trace would run the module, and strict refuses dict outputs.
-            traced: ScriptModule = torch.jit.trace(model, inputs, check_trace=False, strict=False)
-        except Exception as problem:
-            return None, "", problem
-    baked_in = ""
-    for warning in caught:
-        text = str(warning.message)
-        if issubclass(warning.category, TracerWarning):
-            if not baked_in and text.startswith(_BAKED_IN):
-                baked_in = text.split(" might cause", 1)[0].lower()
-        elif not text.startswith("`torch.jit."):
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
-    return traced, baked_in, None
+    texts: list[str] = []
+    try:
+        traced = trace_module(model, inputs, texts)
+    except Exception as problem:
+        return None, "", problem
+    baked_in = next((text for text in texts if text.startswith(_BAKED_IN)), "")
+    return traced, baked_in.split(" might cause", 1)[0].lower(), None
 
 
 def _freeze(model: ScriptModule) -> ScriptModule:

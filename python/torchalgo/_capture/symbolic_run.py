@@ -29,6 +29,7 @@ from torch.fx.experimental.symbolic_shapes import (
 
 from torchalgo._base.fake_errors import fake_mode, reads_values
 from torchalgo._base.kept_autocast import kept_autocast
+from torchalgo._base.overlap import WhileAny
 from torchalgo._capture.fake_run import Calls, FakeRun, Ops, is_asked_by_torch
 from torchalgo._capture.module_state import ModuleState
 from torchalgo._capture.window_shapes import WINDOWED, same_shape
@@ -204,30 +205,15 @@ _READS: tuple[tuple[type, tuple[str, ...]], ...] = (
 )
 
 
-class _Shared:
-    """Settings of the whole process that any number of runs need at once."""
-
-    def __init__(self) -> None:
-        self._lock, self._users = threading.Lock(), 0
-        self._undo = contextlib.ExitStack()
-
-    @contextlib.contextmanager
-    def use(self) -> Iterator[None]:
-        with self._lock:
-            if self._users == 0:
-                self._undo.enter_context(_patch_config(backed_size_oblivious=True))
-                self._undo.enter_context(_reads_are_recorded())
-            self._users += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if self._users == 0:
-                    self._undo.close()
+def _change_settings() -> Callable[[], None]:
+    """Changes settings of the process for symbolic runs. Returns what restores them."""
+    with contextlib.ExitStack() as made:
+        made.enter_context(_patch_config(backed_size_oblivious=True))
+        made.enter_context(_reads_are_recorded())
+        return made.pop_all().close
 
 
-_SHARED = _Shared()
+_settings = WhileAny(_change_settings)
 
 
 @contextlib.contextmanager
@@ -327,7 +313,7 @@ def run_with_symbols(
     made = [_fake(run.mode, tensor, i, is_static) for i, tensor in enumerate(tensors)]
     recorder.asked.clear()
     try:
-        with _quiet(), _SHARED.use(), kept_autocast(), torch.no_grad():
+        with _quiet(), _settings.block(), kept_autocast(), torch.no_grad():
             copied = run.copied(model)
             args, kwargs = arguments([fake for fake, _ in made])
             state = ModuleState(copied)

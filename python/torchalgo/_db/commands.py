@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from torchalgo._base.read_file import check_size, read_file
 from torchalgo._base.write_file import write_file
 from torchalgo._C import Error
 from torchalgo._db import files
@@ -23,11 +24,12 @@ from torchalgo._db.counts import Info, Merged
 from torchalgo._db.environment import find_here
 from torchalgo._db.forget import Selection, environment_text, find, forget
 from torchalgo._db.row import Refusal
-from torchalgo._db.store import CostStore
+from torchalgo._db.store import MAX_BYTES, CostStore
 from torchalgo._ir.plan.text_table import text_table
 from torchalgo_cli import EXIT_ERROR
 
 MIB = 1 << 20
+MOST_IMPORTED_BYTES = 4 * MAX_BYTES  # the lines of a full database are shorter
 
 
 # ---- verbs ---------------------------------------------------------------------------------------
@@ -268,11 +270,9 @@ def _check_exists(path: Path) -> None:
 
 
 def _lines_of(name: str) -> list[str]:
-    try:
-        if name == "-":
-            data = b"" if sys.stdin is None else sys.stdin.buffer.read()
-        else:
-            data = Path(name).read_bytes()
-        return data.decode("utf-8", errors="replace").splitlines()
-    except OSError as problem:
-        raise Error(f"TA3101 db import: cannot read {name}: {problem.strerror}") from None
+    if name != "-":
+        data = read_file(name, "db import", MOST_IMPORTED_BYTES)
+    else:
+        read = b"" if sys.stdin is None else sys.stdin.buffer.read(MOST_IMPORTED_BYTES + 1)
+        data = check_size(read, "the standard input", "db import", MOST_IMPORTED_BYTES)
+    return data.decode("utf-8", errors="replace").splitlines()

@@ -92,7 +92,7 @@ class CostStore(StoreFile):
         )
         with store._locked():
             if path is None and not read_only:
-                with contextlib.suppress(OSError):  # _connected refuses the file
+                with contextlib.suppress(OSError, ValueError):  # _connected refuses the file
                     files.make_folder(place.parent)
             store._connected()
         return store

@@ -116,7 +116,7 @@ class StoreFile:
             self._database = self._open(self._path)
         except ImportError as problem:
             self._give_up(f"this Python has no SQLite: {problem}")
-        except OSError as problem:
+        except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
             self._give_up(f"cannot be used: {problem}")
         return self._database
 

@@ -15,6 +15,7 @@ import torch
 from torch import fx, nn
 
 from torchalgo._api.optimize import optimize
+from torchalgo._base.claims import Claims
 from torchalgo._base.fork_lock import fork_lock
 from torchalgo._C import Error
 from torchalgo._capture.fx_model import Boxed, FxInputs, fx_model
@@ -84,6 +85,7 @@ class CompiledGraph:
         # The first text of each code: texts may hold numbers that differ in each call.
         self._errors: dict[str, str] = {}
         self._others = others
+        self._planning = Claims()
         self._lock = fork_lock()
 
     def __call__(self, *args: Any) -> Any:
@@ -94,8 +96,8 @@ class CompiledGraph:
             return self._run_graph(why, args)
         tensors = [args[i] for i in self.inputs.tensors]
         found = self._weight_set([args[i] for i in self.inputs.weights], numbers, tensors)
-        if found is None:
-            return self._run_graph(_REPLACED, args)
+        if isinstance(found, str):
+            return self._run_graph(found, args)
         if found.refusal:
             return self._run_graph(found.refusal, args)
         try:
@@ -129,21 +131,29 @@ class CompiledGraph:
         weights: Sequence[torch.Tensor],
         numbers: tuple[Any, ...],
         tensors: Sequence[torch.Tensor],
-    ) -> WeightSet | None:
-        """Returns the plans with these weights; None if they are replaced too often to plan."""
+    ) -> WeightSet | str:
+        """Returns the plans with these weights, or the reason why there are none for this call."""
         if self.weight_sets and self.weight_sets[-1].has(weights, numbers):
             return self.weight_sets[-1]
         with self._lock:
             known = (each for each in self.weight_sets if each.has(weights, numbers))
             found = next(known, None)
-            is_rare = self.counts.calls >= CALLS_PER_SET * self._made
-            if found is None and self._made >= FREE_SETS and not is_rare:
-                return None
-            if found is None:
-                self._made += 1
-                found = WeightSet(self, weights, numbers, tensors)
-            others = [each for each in self.weight_sets if each is not found]
-            self.weight_sets = (*others, found)[-MOST_WEIGHT_SETS:]
+            if found is not None:
+                return self._used(found)
+            if self._made >= FREE_SETS and self.counts.calls < CALLS_PER_SET * self._made:
+                return _REPLACED
+        with self._planning.claim() as is_mine:
+            if not is_mine:
+                return "another call is planning it"
+            self._made += 1
+            found = WeightSet(self, weights, numbers, tensors)
+        with self._lock:
+            return self._used(found)
+
+    def _used(self, found: WeightSet) -> WeightSet:
+        """Makes `found` the weight set that was used last. The caller holds the lock."""
+        others = [each for each in self.weight_sets if each is not found]
+        self.weight_sets = (*others, found)[-MOST_WEIGHT_SETS:]
         return found
 
     def model_of(self, weights: Sequence[torch.Tensor], numbers: Sequence[Any] = ()) -> nn.Module:
@@ -215,8 +225,8 @@ class WeightSet:
         self.weights = list(weights)
         self.first: Optimized | None = None
         self._graph, self._numbers = graph, numbers
-        self._lock = fork_lock()
         self._by_shapes: dict[Shapes, Optimized] = {}
+        self._planning = Claims()
         self._model = graph.model_of(weights, numbers)
         self.refusal = why_not_planned(self._model, tensors)
         if self.refusal:
@@ -250,10 +260,10 @@ class WeightSet:
         found = self._by_shapes.get(shapes)
         if found is not None or len(self._by_shapes) >= MOST_SHAPES:
             return found or first
-        with self._lock:
-            if shapes not in self._by_shapes:
+        with self._planning.claim(shapes) as is_mine:
+            if is_mine and shapes not in self._by_shapes:
                 self._by_shapes[shapes] = self._plan(tensors, mode=new_shapes)
-            return self._by_shapes[shapes]
+        return self._by_shapes.get(shapes, first)
 
     def run(self, tensors: Sequence[torch.Tensor]) -> Any:
         """Runs the plan. Packs the weights again if one of them has changed."""
@@ -268,10 +278,9 @@ class WeightSet:
 
     def repack(self) -> None:
         """Packs the present weights. Keeps the plans and measures nothing."""
-        with self._lock:
-            for each in self.modules():
-                each.refresh()
-            self._graph.counts.repacked += 1
+        for each in self.modules():
+            each.refresh()
+        self._graph.counts.repacked += 1
 
     def _first_plan(self, tensors: Sequence[torch.Tensor]) -> Optimized:
         if self._graph.options.new_shapes == "nearest":

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from torchalgo import _C
+from torchalgo._base.read_file import read_file
 from torchalgo._ir.choices import near
 
 FOLDER = Path(__file__).resolve().parents[1] / "share" / "devices"
@@ -44,7 +45,7 @@ def read_device(path: str | Path) -> _C.Device:
     Raises: torchalgo.Error if the file is not such a description.
     """
     try:
-        described = json.loads(Path(path).read_text())
+        described = json.loads(read_file(path, "read_device"))
         properties = described["cudnn_properties"]
         return _C.Device(
             kind="cuda",
@@ -54,7 +55,7 @@ def read_device(path: str | Path) -> _C.Device:
             properties=json.dumps(properties, separators=(",", ":")),
             provenance=described["provenance"],
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise _C.Error(
             f"TA4011 '{path}' describes no device: expected JSON with name, isa, provenance and"
             f" cudnn_properties: {error!r}"

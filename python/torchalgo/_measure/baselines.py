@@ -34,14 +34,15 @@ class BuiltOnCall:
 
 
 def baseline_calls(
-    model: nn.Module, frozen: ScriptModule, inputs: tuple[Any, ...]
+    model: nn.Module, frozen: ScriptModule, inputs: tuple[Any, ...], has_channels_last: bool = True
 ) -> dict[str, Call]:
     """Returns the ways to run `model` without torchalgo: eager, channels_last and frozen.
 
-    On a GPU, each of them is returned a second time, with cuDNN's benchmark mode.
+    See channels_last.py for when the model may run in channels_last. On a GPU, each of them is
+    returned a second time, with cuDNN's benchmark mode.
     """
     calls: dict[str, Call] = {"eager": lambda: model(*inputs), "frozen": lambda: frozen(*inputs)}
-    last = _channels_last_copy(model)
+    last = _channels_last_copy(model) if has_channels_last else None
     if last is not None:
         converted = to_channels_last(inputs)
         calls["channels_last"] = lambda: last(*converted)

@@ -263,6 +263,22 @@ class ProcessBench:
             self._go_without(missing)
             return self.check(problem, primitives, max_rel_error)
 
+    def why_not_run(self, tasks: Sequence[Task]) -> str:
+        """Runs each of `tasks` once, in the worker only.
+
+        Returns: why one of them failed, or was not run; "" if all ran.
+        """
+        request = {
+            "do": "measure",
+            "tasks": [(problem, spelled(primitive)) for problem, primitive in tasks],
+            "options": {"warmup": 0, "rounds": 1, "budget_s": 0.0, "cold_bytes": 0, "seed": 0},
+        }
+        try:
+            answer = self._ask(request, [problem for problem, _ in tasks])
+        except (NoWorkerError, WorkerDeathError, _C.Error) as problem:
+            return str(problem)
+        return next((failure for _, failure, *_ in answer if failure), "")
+
     # ---- finding the candidate that ended the worker -------------------------------------------
 
     def _run(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
+from torchalgo._base.read_file import path_of
 from torchalgo._C import Error
 from torchalgo._onnx.read_file import no_model, parse_file, read_model
 from torchalgo._onnx.refusal import RefusalError
@@ -32,7 +33,7 @@ def load_onnx(path: str | Path) -> nn.Module:
         outside of its folder, or if it has a part that is not supported. The text names the file,
         the node, its op and the opset.
     """
-    file = Path(path)
+    file = path_of(path, "load_onnx")
     try:
         try:
             proto = parse_file(file)

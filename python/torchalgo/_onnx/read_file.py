@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from torchalgo._base.read_file import file_at
 from torchalgo._C import Error
 from torchalgo._onnx.refusal import DamagedError, NotSupportedError
 from torchalgo._onnx.tensors import MOST_DIMS, Tensors, dtype_of
@@ -83,11 +84,8 @@ def no_model(path: Path, why: str) -> Error:
 
 
 def _bytes_of(path: Path) -> bytes:
-    if path.is_dir() or not path.is_file():
-        is_there = "it is no file" if path.exists() else "there is no such file"
-        raise Error(f"TA2004 load_onnx: cannot read {path}: {is_there}; check the path")
     try:
-        with path.open("rb") as file:
+        with file_at(path, "load_onnx").open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             # A model begins with the version, a number, or with a text or a part, each of
             # which has a tag above 0. This refuses large files of other kinds before reading them.

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 
 from torchalgo import _C
-from torchalgo._capture.freeze import ScriptModule, quiet_jit
+from torchalgo._base.quiet_jit import quiet_jit
+from torchalgo._capture.freeze import ScriptModule
 from torchalgo._capture.settings import Options
 from torchalgo._ir.costs import key_of
 from torchalgo._ir.plan import Plan
@@ -41,24 +42,17 @@ def choices_of(plan: _C.Plan) -> list[Any]:
     return nodes + [[t.value, *key_of(t.problem, t.primitive)] for t in plan.transforms]
 
 
-def rewrite(imported: _C.Imported, native: _C.Plan, strict: bool) -> ScriptModule:
+def rewrite(imported: _C.Imported, native: _C.Plan) -> ScriptModule:
     """Returns the module that runs `native`."""
-    return rewrite_with_origins(imported, native, strict)[0]
+    return rewrite_with_origins(imported, native)[0]
 
 
-def rewrite_with_origins(
-    imported: _C.Imported, native: _C.Plan, strict: bool
-) -> tuple[ScriptModule, list[int]]:
+def rewrite_with_origins(imported: _C.Imported, native: _C.Plan) -> tuple[ScriptModule, list[int]]:
     """Returns the module that runs `native`, and `Tuned.origins`."""
-    was_strict = _C.set_strict(strict) if strict else None
-    try:
-        with quiet_jit():
-            rewritten, origins = _C.rewrite_with_origins(imported, native)
-            scripted: ScriptModule = torch.jit._recursive.wrap_cpp_module(rewritten)
-            return scripted, origins
-    finally:
-        if was_strict is not None:
-            _C.set_strict(was_strict)
+    with quiet_jit():
+        rewritten, origins = _C.rewrite_with_origins(imported, native)
+        scripted: ScriptModule = torch.jit._recursive.wrap_cpp_module(rewritten)
+        return scripted, origins
 
 
 def error_of(scripted: ScriptModule, prepared: Prepared) -> float:
@@ -82,7 +76,7 @@ def bind_exact_plan(
             return Tuned(native, prepared.frozen, float("nan"), limits)
         started = now_s()
         with timings.step("bind"):
-            scripted, origins = rewrite_with_origins(prepared.imported, native, options.strict)
+            scripted, origins = rewrite_with_origins(prepared.imported, native)
         with timings.step("try"):
             error = error_of(scripted, prepared)
         budget.learn_binding(now_s() - started)

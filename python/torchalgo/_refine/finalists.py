@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchalgo import _C
@@ -13,8 +14,11 @@ from torchalgo._base.time_budget import OUT_OF_BUDGET
 from torchalgo._C import Error
 from torchalgo._capture.freeze import ScriptModule
 from torchalgo._capture.settings import Options
+from torchalgo._ir.costs import Cost, Key
 from torchalgo._ir.plan import GuardVerdict, Plan, PlanProof
 from torchalgo._measure import baselines, guard
+from torchalgo._measure.channels_last import why_not_in_channels_last
+from torchalgo._measure.process_bench import worker
 from torchalgo._plan.comparisons import compared_costs
 from torchalgo._plan.describe import Describer
 from torchalgo._plan.facts import facts_of_tuning
@@ -29,6 +33,8 @@ from torchalgo._refine.left_ops import with_times
 from torchalgo._refine.refinement import Chosen
 
 INTERRUPTED = "interrupted before it was timed"
+# The most time for convolutions in channels_last that were not measured, as a part of what is left.
+TRIAL_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,7 @@ class Contest:
             timed = [plan] if single is None or bound is None else [plan, single]
             key = guard.verdict_key(self._prepared.model, *timed)
             effort = self._budget.guard_effort()
-            verdict = self._timed(scripted, bound, effort)
+            verdict = self._timed(scripted, bound, effort, finalists.describe.tuning.known)
             # Later calls use what is kept instead of timing again, so it has to be the best effort.
             is_kept = (
                 effort is not None and effort.is_whole and verdict.rounds >= guard.LEAST_ROUNDS
@@ -184,21 +190,27 @@ class Contest:
         if finalists.single is None or effort is None or not effort.has_single_layout:
             return None, math.inf
         prepared, options = self._prepared, self._options
-        scripted = rewrite(prepared.imported, finalists.single, options.strict)
+        scripted = rewrite(prepared.imported, finalists.single)
         error = error_of(scripted, prepared)
         return (scripted if error <= prepared.output_bound(options) else None), error
 
     def _timed(
-        self, scripted: ScriptModule, single: ScriptModule | None, effort: GuardEffort | None
+        self,
+        scripted: ScriptModule,
+        single: ScriptModule | None,
+        effort: GuardEffort | None,
+        known: Mapping[Key, Cost],
     ) -> GuardVerdict:
         prepared = self._prepared
         if effort is None:
             return self._out_of_time()
         inputs = prepared.inputs
-        calls = baselines.baseline_calls(prepared.model, prepared.frozen, inputs)
+        why_not = self._why_not_in_channels_last(known)
+        calls = baselines.baseline_calls(prepared.model, prepared.frozen, inputs, not why_not)
         calls = {name: call for name, call in calls.items() if effort.includes(name)}
         calls, failures = baselines.drop_failing(calls)
-        note = "; ".join(f"{name} raised {why}" for name, why in failures.items())
+        notes = [f"{name} raised {why}" for name, why in failures.items()]
+        note = "; ".join([*notes, *([f"channels_last: {why_not}"] if why_not else [])])
         if not calls:
             return guard.untimed_verdict(f"no baseline runs: {note}", run_untimed=True)
         calls[guard.PLAN] = lambda: scripted(*inputs)
@@ -217,6 +229,14 @@ class Contest:
             return guard.untimed_verdict(verdict.reason, self._options.run_untimed)
         reason = "; ".join(filter(None, [verdict.reason, note and f"not timed: {note}"]))
         return dataclasses.replace(verdict, reason=reason)
+
+    def _why_not_in_channels_last(self, known: Mapping[Key, Cost]) -> str:
+        if self._prepared.device is not None:  # a failure on a GPU raises an error
+            return ""
+        if self._options.mode == "predict" and not worker.is_usable():  # nothing is measured
+            return why_not_in_channels_last(self._prepared.graph, known, 0.0)
+        limit_s = TRIAL_SHARE * self._budget.call.deadline.left_s("finish")
+        return why_not_in_channels_last(self._prepared.graph, known, limit_s)
 
     def _out_of_time(self) -> GuardVerdict:
         given = self._options.budget_s

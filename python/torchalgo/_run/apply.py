@@ -71,7 +71,7 @@ def apply_plan(
     if is_refused and (is_timed or not options.run_untimed):
         planned = with_dims_of(frozen, plan, prepared)
         return Result(frozen, planned, frozen, device=where, **known)
-    scripted = rewrite(prepared.imported, native_plan(plan), options.strict)
+    scripted = rewrite(prepared.imported, native_plan(plan))
     error = error_of(scripted, prepared)
     bound = prepared.output_bound(options)
     if error > bound and is_refused:  # as optimize found: it ran the baseline for this reason

@@ -149,10 +149,11 @@ class CapturedCalls(nn.Module):
             self.uncaptured_runs += 1
             return self._optimized(*args, **kwargs)
         self._optimized._check_weights()
+        rival = self._prepared(args) if self._graph(key) is None else None
         with self._lock, torch.no_grad(), self._device.turn(args[0].device):
-            graph = self._graphs.get(key)
-            if graph is None or graph.results is not self._optimized._results:
-                graph = self._graphs[key] = self._capture(args)
+            graph = self._graph(key)
+            if graph is None:
+                graph = self._graphs[key] = self._capture(args, rival)
             for own, given in zip(graph.inputs, args, strict=True):
                 own.copy_(given)
             graph.replay()
@@ -199,8 +200,21 @@ class CapturedCalls(nn.Module):
             return None
         return tuple((x.device, x.dtype, x.shape, x.stride()) for x in args)
 
-    def _capture(self, args: Sequence[Tensor]) -> _Graph:
-        """Returns the graph of what the optimized module runs, or of its plan if that is faster."""
+    def _graph(self, key: Hashable) -> _Graph | None:
+        """Returns the graph for these arguments, or None if there is none of the present plans."""
+        graph = self._graphs.get(key)
+        return None if graph is None or graph.results is not self._optimized._results else graph
+
+    def _prepared(self, args: Sequence[Tensor]) -> Optimized | None:
+        """Runs the code of the user that a capture needs, before the lock is held.
+
+        Returns: the module that runs the plan that the guard has refused; None if there is none.
+        """
+        self._optimized(*args)
+        return self._rival_of(shapes_of(args), self._optimized._results)
+
+    def _capture(self, args: Sequence[Tensor], rival: Optimized | None) -> _Graph:
+        """Returns the graph of what the optimized module runs, or of `rival` if that is faster."""
         inputs = [torch.empty_like(x).copy_(x) for x in args]
         # Read before: a refresh in another thread meanwhile makes the graph an old one.
         results, shapes = self._optimized._results, shapes_of(args)
@@ -215,7 +229,6 @@ class CapturedCalls(nn.Module):
                 f"TA1406 captured: this call cannot become a CUDA graph ({problem}). Call the"
                 " optimized module itself"
             ) from problem
-        rival = self._rival_of(shapes, results)
         if rival is None:
             return graph
         try:

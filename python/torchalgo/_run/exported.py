@@ -12,6 +12,7 @@ from torch import nn
 
 from torchalgo import _C
 from torchalgo._base.error_code import with_inner_code
+from torchalgo._base.fake_device import keep_fake_device
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, bound_arguments
 from torchalgo._capture.formats import Formats, with_formats
@@ -132,6 +133,7 @@ def exported_bytes(
         bound = bound_arguments(form, zeros)
         args, kwargs = bound.args, bound.kwargs
     file = io.BytesIO()
+    keep_fake_device()
     try:
         with torch.no_grad():
             program = torch.export.export(module.eval(), args, kwargs, strict=False)

@@ -6,16 +6,15 @@ from __future__ import annotations
 import io
 import json
 import warnings
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from torchalgo import _C
+from torchalgo._base.quiet_jit import quiet_jit
+from torchalgo._base.read_file import file_at, is_archive, open_archive, read_part
 from torchalgo._C import Error
-from torchalgo._capture.freeze import quiet_jit
 from torchalgo._capture.shapes import planned_dims, planned_shapes, shapes_text
 from torchalgo._ir.plan import Plan, plans_from_json, read_plans, the_only_plan
 from torchalgo._plan.result import Result
@@ -24,11 +23,6 @@ from torchalgo._run.call_files import CALLS_FILE, form_from_json
 from torchalgo._run.optimized import GRAPHS_FILE, PLAN_FILE, Optimized
 from torchalgo._run.runner import held_problems
 from torchalgo._run.shape_dispatch import parts_of
-
-# The errors that zipfile raises for a damaged file.
-_DAMAGE = (
-    zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError,
-)  # fmt: skip
 
 
 def load(path: str | Path) -> Optimized:
@@ -45,48 +39,35 @@ def load(path: str | Path) -> Optimized:
     Returns: an Optimized without the original model.
     Raises: torchalgo.Error if the file is missing, damaged, or not saved by torchalgo.
     """
-    if not Path(path).is_file():
-        raise Error(f"TA2004 load: there is no file {path}; check the path")
-    check_sums("load", path)
-    if _is_exported(path):
+    file = file_at(path, "load")
+    check_sums("load", file)
+    if _is_exported(file):
         raise Error(
-            f"TA2006 load: {path} is a file of torch.export, expected TorchScript: use"
+            f"TA2006 load: {file} is a file of torch.export, expected TorchScript: use"
             " torch.export.load(path).module(); torchalgo.load_plan reads its plan"
         )
-    return load_scripted(str(path), str(path))
+    return load_scripted(str(file), str(file))
 
 
-def _is_exported(path: str | Path) -> bool:
+def _is_exported(file: Path) -> bool:
     """Returns whether torch.export.save wrote the file."""
-    if not zipfile.is_zipfile(path):
+    if not is_archive(file):
         return False
-    with _open_archive("load", path) as archive:
+    with open_archive(file, "load") as archive:
         return any(name.endswith("/archive_format") for name in archive.namelist())
 
 
-def check_sums(what: str, path: str | Path) -> None:
-    """Raises torchalgo.Error if a checksum in the file is wrong. `what` begins the error's text.
+def check_sums(caller: str, file: Path) -> None:
+    """Raises torchalgo.Error if a checksum in the file is wrong. `caller` begins the error's text.
 
     torch.jit.load does not compare checksums, so a damaged weight would give wrong results.
     """
-    if not zipfile.is_zipfile(path):
+    if not is_archive(file):
         return  # torch.jit.load raises an error
-    with _open_archive(what, path) as archive:
-        try:
-            damaged = archive.testzip()
-        except _DAMAGE as problem:
-            damaged = str(problem)
-    if damaged is not None:
-        raise Error(f"TA2005 {what}: {path} is damaged at {damaged}: copy or save it again")
-
-
-def _open_archive(what: str, path: str | Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except _DAMAGE as problem:
-        raise Error(
-            f"TA2005 {what}: {path} is damaged or truncated: {problem}; copy or save it again"
-        ) from None
+    with open_archive(file, caller) as archive:
+        part = archive.testzip()
+    if part is not None:
+        raise Error(f"TA2005 {caller}: {file} is damaged at {part}: copy or save it again")
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -100,7 +81,7 @@ def load_plan(path: str | Path) -> Plan:
     Raises: torchalgo.Error if the file is missing, damaged, or no plan of this schema, or if it
         holds several plans; see load_plans.
     """
-    return the_only_plan(_read_plans(path), f"load_plan: {path}")
+    return the_only_plan(_read_plans(path, "load_plan"), f"load_plan: {path}")
 
 
 def load_plans(path: str | Path) -> dict[str, Plan]:
@@ -114,7 +95,7 @@ def load_plans(path: str | Path) -> dict[str, Plan]:
     Returns: the plans by the shapes for which they were made, spelled as in `Optimized.plans`.
     Raises: torchalgo.Error if the file is missing, damaged, or holds no plans of this schema.
     """
-    return {shapes_text(planned_shapes(plan)): plan for plan in _read_plans(path)}
+    return {shapes_text(planned_shapes(plan)): plan for plan in _read_plans(path, "load_plans")}
 
 
 def load_subjects(path: str | Path) -> list[Subject]:
@@ -122,8 +103,8 @@ def load_subjects(path: str | Path) -> list[Subject]:
 
     Raises: torchalgo.Error as load_plans does.
     """
-    plans = _read_plans(path)
-    graphs = _extra_file(path, GRAPHS_FILE) if zipfile.is_zipfile(path) else None
+    plans = _read_plans(path, "load_plan")
+    graphs = _extra_file(Path(path), GRAPHS_FILE, "load_plan") if is_archive(Path(path)) else None
     known = _graphs_of(graphs or b"", len(plans))
     return [Subject(plan, graph) for plan, graph in zip(plans, known, strict=True)]
 
@@ -149,30 +130,23 @@ def _is_graph(text: Any) -> bool:
         return False
 
 
-def _read_plans(path: str | Path) -> list[Plan]:
-    if not zipfile.is_zipfile(path):
-        return read_plans(path)
-    text = _extra_file(path, PLAN_FILE)
+def _read_plans(path: str | Path, caller: str) -> list[Plan]:
+    file = file_at(path, caller)
+    if not is_archive(file):
+        return read_plans(file)
+    text = _extra_file(file, PLAN_FILE, caller)
     if text is not None:
-        return plans_from_json(text, f"{path}:{PLAN_FILE}")
+        return plans_from_json(text, f"{file}:{PLAN_FILE}")
     raise Error(
-        f"TA2006 load_plan: {path} holds no {PLAN_FILE}, so it was not saved by torchalgo: name a"
+        f"TA2006 {caller}: {file} holds no {PLAN_FILE}, so it was not saved by torchalgo: name a"
         " plan file or a module that Optimized.save wrote"
     )
 
 
-def _extra_file(path: str | Path, extra: str) -> bytes | None:
+def _extra_file(file: Path, extra: str, caller: str) -> bytes | None:
     """Returns the extra file of this name in a saved file, or None if there is none."""
-    with _open_archive("load_plan", path) as archive:
-        for name in archive.namelist():
-            if name.endswith(f"/extra/{extra}"):
-                try:
-                    return archive.read(name)
-                except _DAMAGE as problem:
-                    raise Error(
-                        f"TA2005 load_plan: {path} is damaged: {problem}; copy or save it again"
-                    ) from None
-    return None
+    with open_archive(file, caller) as archive:
+        return read_part(archive, f"/extra/{extra}", caller)
 
 
 def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
@@ -185,7 +159,7 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
     try:
         with quiet_jit():
             scripted = torch.jit.load(source, map_location=device, _extra_files=extra)
-    except (RuntimeError, ValueError, OSError, LookupError) as problem:
+    except Exception as problem:
         first = (str(problem).splitlines() or ["?"])[0].split(". This is an internal", 1)[0]
         raise Error(
             f"TA2005 load: {name} is no TorchScript file, or it is truncated: {first}"
@@ -238,13 +212,11 @@ def _device_for(source: str | io.BytesIO) -> str:
     where the layers of a GPU's plan run their fallback.
     """
     try:
-        with zipfile.ZipFile(source) as archive:
-            names = [n for n in archive.namelist() if n.endswith(f"/extra/{PLAN_FILE}")]
-            plan = json.loads(archive.read(names[0])) if names else {"environment": {}}
-            environment = plan.get("plans", [plan])[0]["environment"]
-    except (
-        OSError, ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error,
-    ):  # fmt: skip
+        with open_archive(source, "load") as archive:
+            text = read_part(archive, f"/extra/{PLAN_FILE}", "load")
+        plan = json.loads(text or '{"environment": {}}')
+        environment = plan.get("plans", [plan])[0]["environment"]
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError):
         environment = {}  # torch.jit.load raises an error
     finally:
         if isinstance(source, io.BytesIO):

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import importlib
 import sys
-import zipfile
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from torchalgo._base.quiet_jit import quiet_jit
+from torchalgo._base.read_file import file_at, is_archive, open_archive
 from torchalgo._C import Error
-from torchalgo._capture.freeze import quiet_jit
 from torchalgo._ir.choices import near
 from torchalgo._onnx.load import load_onnx
 from torchalgo._run.load import check_sums
@@ -33,7 +33,7 @@ def load_model(reference: str) -> nn.Module:
 def _load_file(path: str) -> nn.Module:
     if Path(path).suffix.lower() == ".onnx":
         return load_onnx(path)
-    check_sums("torchalgo", path)
+    check_sums("torchalgo", file_at(path, "torchalgo"))
     try:
         with quiet_jit():
             scripted: nn.Module = torch.jit.load(path, map_location="cpu")
@@ -55,13 +55,11 @@ def _is_archive(path: str | Path, part: str) -> bool:
 
     torch.jit.save writes constants.pkl and data.pkl, torch.save only data.pkl.
     """
-    if not zipfile.is_zipfile(path):
+    file = Path(path)
+    if not is_archive(file):
         return False
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any(name.endswith(part) for name in archive.namelist())
-    except (zipfile.BadZipFile, OSError):
-        return False
+    with open_archive(file, "torchalgo") as archive:
+        return any(name.endswith(part) for name in archive.namelist())
 
 
 def _call_factory(reference: str) -> nn.Module:
@@ -109,18 +107,19 @@ def read_data(path: Path) -> torch.Tensor:
 
     Raises: torchalgo.Error if the file cannot be read, or does not hold one tensor with samples.
     """
+    file = file_at(path, "torchalgo")
     try:
-        if path.suffix == ".npy":
+        if file.suffix == ".npy":
             import numpy
 
-            array = numpy.load(path, allow_pickle=False)
+            array = numpy.load(file, allow_pickle=False)
             data = torch.from_numpy(array)
         else:
-            if _is_archive(path, "/constants.pkl"):
+            if _is_archive(file, "/constants.pkl"):
                 raise Error(
                     f"TA7105 {path} holds a TorchScript module, expected one tensor, batch first"
                 )
-            data = torch.load(path, map_location="cpu", weights_only=True)
+            data = torch.load(file, map_location="cpu", weights_only=True)
     except Error:
         raise
     except (OSError, ValueError, RuntimeError, ImportError, EOFError) as problem:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,13 +14,17 @@ from typing import Any, Literal
 from torch import nn
 
 from torchalgo import _C
+from torchalgo._base.quiet_jit import quiet_jit
+from torchalgo._base.read_file import path_of
 from torchalgo._base.timings import StepTime
 from torchalgo._base.write_file import write_file
 from torchalgo._C import Error
 from torchalgo._capture.example_calls import ModelCall
-from torchalgo._capture.freeze import ScriptModule, has_own_ops, quiet_jit
+from torchalgo._capture.freeze import ScriptModule, has_own_ops
 from torchalgo._capture.shapes import Shapes, shapes_text
+from torchalgo._ir.costs import key_of_native
 from torchalgo._ir.plan import Plan, plans_to_json
+from torchalgo._measure.channels_last import why_not_in_channels_last
 from torchalgo._plan.pareto import Front, Memory
 from torchalgo._plan.result import Result
 from torchalgo._report.bars import MeasuredBar
@@ -35,6 +40,7 @@ from torchalgo._run.planned_calls import PlannedCalls
 from torchalgo._run.runner import held_weight_bytes
 from torchalgo._run.shape_dispatch import join
 
+TRIAL_S = 60.0  # seconds for convolutions in channels_last that were not measured
 PLAN_FILE = "plan.json"  # its name among a saved file's extra files
 # Suffixes that a TorchScript file must not have, since readers expect something else.
 OTHER_FORMATS = {
@@ -129,11 +135,15 @@ class Optimized(PlannedCalls):
         results = self._known("scripted")
         if len(results) == 1 and results[0].dims is None:
             return results[0].scripted
-        with self._lock:
-            if self._joined is None:
-                joined = _join([r.scripted for r in results], results)
-                object.__setattr__(self, "_joined", joined)  # it must not become a submodule
-            return self._joined  # type: ignore[return-value]
+        joined = self._joined
+        if joined is None:
+            joined = _join([r.scripted for r in results], results)
+            with self._lock:
+                if self._joined is not None:  # another thread was faster
+                    joined = self._joined
+                elif results is self._results:
+                    object.__setattr__(self, "_joined", joined)  # it must not become a submodule
+        return joined
 
     @property
     def costs(self) -> _C.CostTable:
@@ -249,11 +259,11 @@ class Optimized(PlannedCalls):
                 part.refresh()
             return self
         results, original = self._known("refresh"), self._need_original("refresh")
+        plans = {shapes_text(result.shapes): result.plan for result in results}
+        planned = original.plan(original.calls[: len(results)], plans)
+        if len(planned.results) < len(results):
+            raise KeyboardInterrupt  # it has ended the planning
         with self._lock:
-            plans = {shapes_text(result.shapes): result.plan for result in results}
-            planned = original.plan(original.calls[: len(results)], plans)
-            if len(planned.results) < len(results):
-                raise KeyboardInterrupt  # it has ended the planning
             self._form = planned.form
             self._adopt(
                 [
@@ -263,7 +273,8 @@ class Optimized(PlannedCalls):
                         plan=dataclasses.replace(before.plan, inputs=now.plan.inputs),
                     )
                     for before, now in zip(results, planned.results, strict=True)
-                ]
+                ],
+                planned.weights,
             )  # fmt: skip
         return self
 
@@ -326,9 +337,18 @@ class Optimized(PlannedCalls):
         form, model, frozen = self._form, original.tensor_model, result.frozen
         assert form is not None and model is not None and frozen is not None
         tensors, _ = form.tensors(args, kwargs)
+        why_not = ""
+        if self._device.type == "cpu":
+            graph = _C.parse_graph(result.graph or "")
+            known = {
+                key_of_native(key)
+                for key, _, source in result.costs.items()
+                if source == "measured"
+            }
+            why_not = why_not_in_channels_last(graph, known, TRIAL_S)
         return compare_calls(
             self.runs, lambda: self(*args, **kwargs), model, frozen, tuple(tensors),
-            rounds=rounds, budget_s=budget_s, is_compiled=compiled,
+            rounds=rounds, budget_s=budget_s, is_compiled=compiled, why_not_last=why_not,
         )  # fmt: skip
 
     # ---- saving --------------------------------------------------------------------------------
@@ -353,17 +373,18 @@ class Optimized(PlannedCalls):
             which has no frozen module, and if the plans cannot become one TorchScript module or
             one op of a .pt2 file.
         """
-        if not Path(path).name or Path(path).is_dir():
+        file = path_of(path, "save")
+        if not file.name or os.path.isdir(file):
             raise Error(f"TA2002 save: {str(path)!r} is a folder, expected a file such as model.pt")
-        if Path(path).suffix in OTHER_FORMATS:
+        if file.suffix in OTHER_FORMATS:
             raise Error(
                 f"TA2003 save: {str(path)!r} names a file of another format: end it in .pt for"
                 " TorchScript, or in .pt2 for torch.export"
             )
         self._check_weights()
-        if Path(path).suffix != ".pt2":
+        if file.suffix != ".pt2":
             module = self._portable() if portable else self.scripted
-            write_file(path, self._bytes_of(module), "save")
+            write_file(file, self._bytes_of(module), "save")
             return
         if portable:
             raise Error(
@@ -373,7 +394,7 @@ class Optimized(PlannedCalls):
         results, form = self._known("save"), self._form
         assert form is not None
         formats = None if self._formats is None else self._formats.of_contiguous
-        write_file(path, exported_bytes(results, form, formats, self._extra_files()), "save")
+        write_file(file, exported_bytes(results, form, formats, self._extra_files()), "save")
 
     def report(
         self, path: str | Path, *, front: Front | None = None, measure_s: float | None = None
@@ -407,7 +428,7 @@ class Optimized(PlannedCalls):
         measured = None if measure_s is None else self._measured_bars(results[0], measure_s)
         subjects = [Subject(each.plan, each.graph, each.find_facts) for each in results]
         subjects[0] = dataclasses.replace(subjects[0], front=front, measured=measured)
-        write_report(subjects, Path(path), model or "")
+        write_report(subjects, path_of(path, "report"), model or "")
 
     def _measured_bars(self, result: Result, limit_s: float) -> dict[str, MeasuredBar]:
         if type(limit_s) not in (int, float) or not limit_s > 0:

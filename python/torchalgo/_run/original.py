@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,7 @@ class Planned:
     tensor_model: nn.Module | None = None  # takes tensors; see calls.py
     formats: Mapping[Key, Formats] = field(default_factory=dict)  # of results; see formats.py
     as_given: AsGiven | None = None
+    weights: _C.WeightWatch | None = None  # that were packed
 
 
 # A function that plans calls of a model. If plans by shapes are given, it applies these and
@@ -102,7 +104,7 @@ class Original:
         If this raises, changes are still detected relative to the weights that were packed before.
         """
         present = _present_weights(self.model)
-        planned = self._planner(self.model, calls, plans)
+        planned = dataclasses.replace(self._planner(self.model, calls, plans), weights=present)
         self.weights = present
         self.calls, self.tensor_model = list(calls), planned.tensor_model
         self.formats = planned.formats
@@ -135,7 +137,7 @@ def check_weights(weights: _C.WeightWatch) -> None:
 
 
 def _present_weights(model: nn.Module) -> _C.WeightWatch:
-    tensors, names, entries = [], [], []
+    names, places = [], []
     for prefix, module in model.named_modules():
         owners: list[dict[str, Any]] = [module._parameters, module._buffers]
         if isinstance(module, torch.jit.ScriptModule):  # makes new dicts at each access
@@ -146,7 +148,6 @@ def _present_weights(model: nn.Module) -> _C.WeightWatch:
         for owner in owners:
             for key, tensor in owner.items():
                 if isinstance(tensor, torch.Tensor):
-                    tensors.append(tensor)
                     names.append(f"{prefix}.{key}".removeprefix("."))
-                    entries.append((owner, key))
-    return _C.WeightWatch(tensors, names, entries)
+                    places.append((owner, key))
+    return _C.WeightWatch(names, places)

@@ -13,6 +13,7 @@ from torch._compile import _disable_dynamo
 from torch.utils._pytree import tree_map_only
 
 from torchalgo import _C
+from torchalgo._base.claims import Claims
 from torchalgo._base.fork_lock import fork_lock
 from torchalgo._base.script_errors import own_error, plain_error
 from torchalgo._C import Error
@@ -79,7 +80,8 @@ class PlannedCalls(Embedded):
         self._original = original
         self._as_given = as_given
         self._constants: frozenset[int] = frozenset()  # addresses of those that are results
-        self._lock = fork_lock()
+        self._first_call = Claims()
+        self._lock = fork_lock()  # no code of the user runs while it is held
         if results:
             self._adopt(results, weights)
 
@@ -210,8 +212,8 @@ class PlannedCalls(Embedded):
         """Runs a call of any form: plans it if needed, checks the inputs, chooses what runs."""
         if self._as_given is None:
             self._refuse_tracing()
-        if not self._results and self._as_given is None:
-            self._plan_on_first_call(args, kwargs)
+            if not self._results and not self._plan_on_first_call(args, kwargs):
+                return self._run_original("another call is planning the model", args, kwargs)
         if self._as_given is not None and self._original is not None:
             return self._as_given.run(self._original.model, args, kwargs)
         form = self._form
@@ -316,13 +318,17 @@ class PlannedCalls(Embedded):
             " TorchScript already, into the model that you trace"
         )
 
-    def _plan_on_first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        with self._lock:
-            if not self._results and self._original is not None:
+    def _plan_on_first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Plans the model for this call. Returns False if another call is planning it."""
+        assert self._original is not None
+        with self._first_call.claim() as is_mine:
+            if is_mine and not self._results:
                 planned = self._original.plan([(args, kwargs)])
-                self._form, self._as_given = planned.form, planned.as_given
-                if planned.results:
-                    self._adopt(planned.results)
+                with self._lock:
+                    self._form, self._as_given = planned.form, planned.as_given
+                    if planned.results:
+                        self._adopt(planned.results, planned.weights)
+        return bool(self._results) or self._as_given is not None
 
     def _adopt(self, results: Sequence[Result], weights: _C.WeightWatch | None = None) -> None:
         every = [[dtype_named(i.dtype) for i in result.plan.inputs] for result in results]

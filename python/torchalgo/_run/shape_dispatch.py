@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 from torchalgo._base.error_code import with_inner_code
+from torchalgo._base.quiet_jit import quiet_jit
 from torchalgo._C import Error
 from torchalgo._capture import shapes as shapes_module
-from torchalgo._capture.freeze import JOINED, ScriptModule, quiet_jit
+from torchalgo._capture.freeze import JOINED, ScriptModule
 from torchalgo._capture.shapes import Dims, Shapes, as_numbers
 
 _PART = "plan_{}"  # the name of a plan's submodule, also in saved files

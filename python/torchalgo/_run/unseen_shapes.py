@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchalgo._base.error_code import without_code
-from torchalgo._base.fork_lock import fork_lock
 from torchalgo._C import Error
 from torchalgo._capture.freeze import capture_model, first_lines
 from torchalgo._capture.reference import Reference, most_error
@@ -29,7 +28,6 @@ class UnseenShapes:
         self._planned = [[list(sizes) for sizes in result.shapes] for result in results]
         self._dims = [as_numbers(result.dims) for result in results]
         self._found: dict[Shapes, Result | str] = {}
-        self._lock: Any = fork_lock()
 
     def is_remembered(self, shapes: Shapes) -> bool:
         """Returns True if the shapes are counted one by one."""
@@ -56,17 +54,13 @@ class UnseenShapes:
         why = explain([list(size) for size in shapes], self._planned, self._dims)
         if self._original is None or self._original.tensor_model is None:
             return self._keep(shapes, why)
-        with self._lock:
-            found = self._found.get(shapes)
-            if found is not None:
-                return found
-            if len(self._found) >= MOST_REMEMBERED:
-                return why
-            return self._keep(shapes, self._compared(shapes, tensors))
+        if len(self._found) >= MOST_REMEMBERED:
+            return why
+        return self._keep(shapes, self._compared(shapes, tensors))
 
     def _keep(self, shapes: Shapes, found: Result | str) -> Result | str:
         if len(self._found) < MOST_REMEMBERED:
-            self._found[shapes] = found
+            return self._found.setdefault(shapes, found)  # another thread may have been faster
         return found
 
     def _compared(self, shapes: Shapes, tensors: Sequence[Any]) -> Result | str:

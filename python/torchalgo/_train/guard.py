@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from torchalgo._base.overlap import one_at_a_time
 from torchalgo._base.stats import is_faster
 from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.plan import GuardVerdict
@@ -73,7 +74,7 @@ def time_steps(
     times: dict[str, list[float]] = {name: [] for name in sides}
     gpus = [x.device for x in inputs if x.is_cuda]
     synchronize = synchronizer(gpus[0] if gpus else torch.device("cpu"))
-    with torch.random.fork_rng(devices=gpus[:1]):
+    with one_at_a_time("it times steps of training"), torch.random.fork_rng(devices=gpus[:1]):
         for model, run in sides.values():
             _step(model, run, inputs)
         synchronize()

@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 from torch.fx.passes.split_module import split_module
 
 from torchalgo import _C
+from torchalgo._base.overlap import one_at_a_time
 from torchalgo._train.channel_views import simplify_channel_views
 from torchalgo._train.check_trace import check_trace
 from torchalgo._train.known_ops import (
@@ -50,21 +51,22 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
 
     Raises: torchalgo.Error if the model cannot be copied, traced, or run with the example.
     """
-    try:
-        if "forward" in vars(model):
-            raise RuntimeError("forward was set on the model itself, instead of in its class")
-        whole, entered = run_and_trace(model, inputs)
-        _leave_out_other_inputs(whole, len(inputs))
-        check_trace(model, whole, inputs)
-        entered += _open_norms(whole)
-        entered += _leave_out_identities(whole)
-    except Exception as problem:
-        cause = problem.__cause__ or problem
-        raise _C.Error(
-            "TA1601 optimize: training=True needs a model that torch.fx can trace and that runs"
-            f" with the example inputs ({type(cause).__name__}: {str(cause)[:300]}). Mark the part"
-            " that decides by values with torch.fx.wrap, or train the model as it is"
-        ) from problem
+    with one_at_a_time("it traces a model for training"):
+        try:
+            if "forward" in vars(model):
+                raise RuntimeError("forward was set on the model itself, instead of in its class")
+            whole, entered = run_and_trace(model, inputs)
+            _leave_out_other_inputs(whole, len(inputs))
+            check_trace(model, whole, inputs)
+            entered += _open_norms(whole)
+            entered += _leave_out_identities(whole)
+        except Exception as problem:
+            cause = problem.__cause__ or problem
+            raise _C.Error(
+                "TA1601 optimize: training=True needs a model that torch.fx can trace and that runs"
+                f" with the example inputs ({type(cause).__name__}: {str(cause)[:300]}). Mark the"
+                " part that decides by values with torch.fx.wrap, or train the model as it is"
+            ) from problem
     entered += open_stochastic_depth(whole)
     modules = dict(whole.named_modules(remove_duplicate=False))
     simplify_channel_views(whole.graph, modules)

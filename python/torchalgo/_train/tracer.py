@@ -9,6 +9,7 @@ import operator
 import pickle
 import random
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -98,6 +99,7 @@ class _Tracer(fx.Tracer):
         self._runs = (
             False  # while an operation runs on real tensors: its inner calls are not traced
         )
+        self._thread = threading.get_ident()
         self._modes, self._has_block = _modes(), False
         self._states, self._draws = random_states(), False
 
@@ -129,14 +131,21 @@ class _Tracer(fx.Tracer):
         return self.values[node] if node in self.values else self._value(node)  # a constant
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        return (
-            forward(*args, **kwargs)
-            if self._runs
-            else super().call_module(m, forward, args, kwargs)
-        )
+        if self._runs or self._is_elsewhere():
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        return attr_val if self._runs else super().getattr(attr, attr_val, parameter_proxy_cache)
+        if self._runs or self._is_elsewhere():
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
+
+    def _is_elsewhere(self) -> bool:
+        """Returns True in other threads than the one that traces.
+
+        While torch.fx traces, the calls and attributes of all modules of the process come here.
+        """
+        return threading.get_ident() != self._thread
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         # trace.py replaces these modules after the trace.

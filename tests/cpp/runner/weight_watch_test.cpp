@@ -53,8 +53,8 @@ TEST(WeightWatch, TakesTensorsOfAnyKind) {
   const at::Tensor number = at::ones({}), expanded = at::ones({1}).expand({4, 4});
   const at::Tensor empty = at::empty({0, 3}), complex = at::ones({3}, at::kComplexDouble);
   const at::Tensor meta = at::empty({3}, at::kMeta);
-  const at::Tensor sparse = at::ones({3}).to_sparse();
-  const WeightWatch watch({number, expanded, empty, complex, meta, sparse, at::Tensor()},
+  const at::Tensor sparse = at::ones({3}).to_sparse(), none;
+  const WeightWatch watch({number, expanded, empty, complex, meta, sparse, none},
                           {"number", "expanded", "empty", "complex", "meta", "sparse", "none"});
   EXPECT_EQ(changed(watch), "");
   complex.variable_data()[1] = 2;

@@ -2,7 +2,8 @@
 """Prints the plans of a file: `python -m plan net.plan.json` beside a copy of this folder."""
 
 import sys
+from pathlib import Path
 
-from .plan import read_plans
+from .plan import plans_from_json
 
-print(*read_plans(sys.argv[1]), sep="\n\n")
+print(*plans_from_json(Path(sys.argv[1]).read_bytes(), sys.argv[1]), sep="\n\n")

@@ -217,13 +217,11 @@ def save_plans(plans: Sequence[Plan], path: str | Path) -> None:
     write_file(path, plans_to_json(plans), "save")
 
 
-def read_plans(path: str | Path) -> list[Plan]:
+def read_plans(path: str | Path, caller: str = "load_plan") -> list[Plan]:
     """Reads a file that `save_plans` wrote. Raises torchalgo.Error if that fails."""
-    try:
-        text = Path(path).read_bytes()
-    except OSError as problem:
-        raise Error(f"TA2004 load_plan: cannot read {path}: {problem.strerror}") from None
-    return plans_from_json(text, str(path))
+    from torchalgo._base.read_file import read_file  # not at the top, as in save_plans
+
+    return plans_from_json(read_file(path, caller), str(path))
 
 
 def _plan_from(data: Any, source: str) -> Plan:

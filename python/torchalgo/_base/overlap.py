@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Changes of the process's own state by calls that may overlap in several threads."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from torchalgo._base.fork_lock import fork_lock
+from torchalgo._C import Error
+
+# A call waits so long for its turn. An error is better than a wait without end: the code of the
+# user that has the turn may wait for this call.
+MOST_WAIT_S = 300.0
+
+
+class WhileAny:
+    """A change that stays while any of several overlapping blocks runs.
+
+    The first block makes it, and the last one undoes it. If each block saved and restored the
+    state, overlapping blocks would leave it changed for good.
+    """
+
+    def __init__(self, change: Callable[[], Callable[[], None]]) -> None:
+        """Takes `change`, which makes the change and returns the function that undoes it."""
+        self._change, self._undo = change, lambda: None
+        self._count = 0
+        self._lock = fork_lock()
+
+    @contextlib.contextmanager
+    def block(self) -> Iterator[None]:
+        """Has the change in the block."""
+        with self._lock:
+            if not self._count:
+                self._undo = self._change()
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._count -= 1
+                if not self._count:
+                    self._undo()
+
+
+def filter_warnings(
+    action: Literal["ignore", "always"], message: str, *categories: type[Warning]
+) -> Callable[[], None]:
+    """Adds filters of warnings whose text begins with a pattern. Returns what removes them.
+
+    warnings.catch_warnings replaces all filters, and blocks of it in two threads leave those of
+    one of them.
+    """
+    filters = warnings.filters
+    before = list(filters)
+    for category in categories:
+        warnings.filterwarnings(action, message=message, category=category)
+    added = [each for each in filters if each not in before]
+
+    def undo() -> None:
+        for each in added:
+            with contextlib.suppress(ValueError):  # the user has reset the filters
+                filters.remove(each)  # type: ignore[attr-defined]
+        warnings._filters_mutated()  # type: ignore[attr-defined]
+
+    return undo
+
+
+_turn = threading.RLock()
+
+
+@contextlib.contextmanager
+def one_at_a_time(what: str) -> Iterator[None]:
+    """Runs the block while no other thread runs such a block.
+
+    It is for code that PyTorch runs in one thread only: torch.fx patches nn.Module while it
+    traces, and the random generators belong to the process.
+
+    Args:
+        what: what the block does, for the text of the error.
+    Raises: torchalgo.Error if another thread has not ended its block after MOST_WAIT_S.
+    """
+    if not _turn.acquire(timeout=MOST_WAIT_S):
+        raise Error(
+            f"TA1605 optimize: another thread has done this for {MOST_WAIT_S:.0f} s: {what}. Only"
+            " one thread can: let the code that it runs not wait for this call"
+        )
+    try:
+        yield
+    finally:
+        _turn.release()
