@@ -237,11 +237,9 @@ std::vector<at::Tensor> PlanObject::run_on_meta(at::TensorList inputs) const {
 }
 
 void PlanObject::check_weights() const {
-  const std::string* const name = weights_ == nullptr ? nullptr : weights_->first_changed();
-  TORCHALGO_CHECK(name == nullptr,
-                  "TA1404 torchalgo: weight '{}' of the original model was changed after optimize: "
-                  "call .refresh() on the optimized module",
-                  *name);
+  const auto change = weights_ == nullptr ? std::nullopt : weights_->first_change();
+  TORCHALGO_CHECK(!change, "TA1404 torchalgo: {}: call .refresh() on the optimized module",
+                  change->text);
 }
 
 void PlanObject::release_resources() {

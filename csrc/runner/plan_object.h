@@ -63,7 +63,7 @@ class PlanObject : public torch::CustomClassHolder {
   /// @throws Error  if there is no such object, or no more.
   [[nodiscard]] static c10::intrusive_ptr<PlanObject> find(std::int64_t handle);
 
-  /// @throws Error  if a weight of the model has changed since it was packed (see WeightWatch).
+  /// @throws Error  if the model has changed since it was packed (see WeightWatch).
   void check_weights() const;
 
   /// Returns everything as plain data for a file.

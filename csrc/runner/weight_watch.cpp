@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runner/weight_watch.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <utility>
 
@@ -68,12 +70,17 @@ void WeightWatch::prefetch() const {
   }
 }
 
-const std::string* WeightWatch::first_changed() const {
+std::optional<ModelChange> WeightWatch::first_change() const {
   prefetch();
-  for (const Weight& weight : weights_) {
-    if (is_changed(weight)) return &weight.name;
+  for (std::size_t i = 0; i < weights_.size(); ++i) {
+    if (is_changed(weights_[i])) return change_of(i);
   }
-  return nullptr;
+  return std::nullopt;
+}
+
+ModelChange WeightWatch::change_of(std::size_t i) const {
+  return {fmt::format("weight '{}' of the original model was changed after optimize",
+                      weights_[i].name)};
 }
 
 }  // namespace torchalgo

@@ -7,10 +7,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace torchalgo {
+
+/// A change of a model since its plans were packed.
+struct ModelChange {
+  std::string text;       // such as "weight 'fc.bias' of the original model was changed after ..."
+  bool is_weight = true;  // false: the model computes something else now
+};
 
 /// The weights of a model as they were when they were packed. It detects later changes: other
 /// memory, a higher version (which ops in place raise), or other bits of the middle element. The
@@ -28,12 +35,13 @@ class WeightWatch {
   WeightWatch(const WeightWatch&) = delete;
   WeightWatch& operator=(const WeightWatch&) = delete;
 
-  /// Returns the name of the first weight that has changed; null if none has. The kernels have
-  /// evicted all weights from the caches: this takes 20 us for 16 weights and 50 us for 314.
-  [[nodiscard]] virtual const std::string* first_changed() const;
+  /// Returns the first change; nullopt if there is none. The kernels have evicted all weights from
+  /// the caches: this takes 20 us for 16 weights and 50 us for 314.
+  [[nodiscard]] virtual std::optional<ModelChange> first_change() const;
 
  protected:
-  [[nodiscard]] const std::string& name(std::size_t i) const { return weights_[i].name; }
+  /// Returns the change of weight number `i`.
+  [[nodiscard]] ModelChange change_of(std::size_t i) const;
 
  private:
   struct Weight {

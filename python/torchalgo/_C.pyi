@@ -420,15 +420,28 @@ def take_op_times() -> list[
     tuple[str, str, int, int, int]
 ]: ...  # layer, problem, start ns, end ns, node; "", "" and the node if it is left to PyTorch
 
-# The weights of a model as they were when they were packed (csrc/runner/weight_watch.h). Each entry
-# is the dict of a module that holds the weight, and its key.
+# The weights of a model as they were when they were packed (csrc/runner/weight_watch.h).
 class WeightWatch:
+    # The text of the first change, and whether it is one of a weight; None if there is none.
+    def first_change(self) -> tuple[str, bool] | None: ...
+
+# The weights and the layers of a model (csrc/module_layers.h). Each entry is the dict of a module
+# that holds a weight or a setting, and its key.
+class ModelWatch(WeightWatch):
+    why_original: str  # why no plan of the model runs; "" if one may run
     def __init__(
         self,
         names: Sequence[str],
         places: Sequence[tuple[dict[str, Any], str]],
     ) -> None: ...
-    def first_changed(self) -> str: ...  # its name; "" if none has changed
+    def add_layer(
+        self,
+        module: torch.nn.Module,
+        path: str,
+        has_layers: bool,
+        settings: Sequence[tuple[dict[str, Any], str]],
+    ) -> None: ...
+    def add_global_hooks(self, hooks: dict[int, Any]) -> None: ...
 
 # A module's forward without TorchScript's interpreter (csrc/runner/graph_runner.h).
 class GraphRunner:

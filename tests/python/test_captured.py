@@ -185,6 +185,18 @@ def test_a_plan_that_lost_by_its_launches_is_captured_if_its_graph_is_faster(
 
 
 @torch.no_grad()
+def test_a_changed_layer_runs_the_original_without_a_graph(
+    model: nn.Sequential, both: tuple[FakeGraphs, CapturedCalls]
+) -> None:
+    _, captured = both
+    captured(images())
+    model[2] = nn.Conv2d(8, 4, 1).eval()
+    with pytest.warns(UserWarning, match="layer '2' was replaced"):
+        assert torch.equal(captured(images()), model(images()))
+    assert (captured.captured_runs, captured.uncaptured_runs) == (1, 1)
+
+
+@torch.no_grad()
 def test_changed_weights_are_an_error_until_refresh_and_then_captured_again(
     model: nn.Module, both: tuple[FakeGraphs, CapturedCalls]
 ) -> None:

@@ -43,6 +43,7 @@ from torchalgo._refine.finalists import Contest, Finalists, result_of
 from torchalgo._refine.refinement import Refinement
 from torchalgo._run.apply import apply_plan, leave_as_it_is, tell_outcome
 from torchalgo._run.as_given import AsGiven
+from torchalgo._run.model_watch import hooks_of
 from torchalgo._run.optimized import Optimized
 from torchalgo._run.original import Original, Planned
 from torchalgo._train.module import TrainingModule
@@ -211,6 +212,10 @@ def plan_calls(
         options = dataclasses.replace(options, plan=plans, overrides=None, mode="tune")
     deadline = Deadline(budget_of_call(options.budget_s, len(calls)))
     call = CallContext.start(deadline, Progress(options.progress))
+    if hooks := hooks_of(model):
+        call.progress.say(
+            f"{hooks}, so calls run the original model; remove it and call .refresh()"
+        )
     with kept_model(model) as kept:
         try:
             return _plan_whole(options, model, calls, call, kept)

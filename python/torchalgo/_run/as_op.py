@@ -32,10 +32,10 @@ class AsOp:
         results: Sequence[Result],
         form: CallForm,
         formats: ResultFormats | None,
-        weights: _C.WeightWatch | None,
+        watch: _C.ModelWatch | None,
         others: UnseenShapes,
     ) -> None:
-        self._results, self._form, self._weights = results, form, weights
+        self._results, self._form, self._watch = results, form, watch
         self._others = others
         self._formats = formats
         self._type: ResultType = None
@@ -45,8 +45,8 @@ class AsOp:
     def handle(self, shapes: Shapes, dtypes: Sequence[torch.dtype], devices: Sequence[str]) -> int:
         """Returns the handle for torch.ops.torchalgo.run_held_plan.
 
-        Returns 0 if no plan is right for such tensors, if the plans cannot become one op, or if a
-        weight has changed.
+        Returns 0 if no plan is right for such tensors, if the plans cannot become one op, or if the
+        model has changed.
         """
         is_usual = self._form.is_positional and self._form.output is None
         on_cpu = self._results[0].device == "cpu" and all(device == "cpu" for device in devices)
@@ -56,8 +56,8 @@ class AsOp:
             return 0
         if self._others.planned(shapes) < 0:
             return 0
-        # A call outside of compiled code raises the error about changed weights.
-        if self._weights is not None and self._weights.first_changed():
+        # A call outside of compiled code raises an error, or runs the original model.
+        if self._watch is not None and self._watch.first_change() is not None:
             return 0
         if self._plan is None:
             # The op's schema promises that it changes no input.
@@ -65,7 +65,7 @@ class AsOp:
                 return 0
             try:
                 self._type = result_type(self._results[0].scripted)
-                self._plan = plan_object(self._results, self._weights)
+                self._plan = plan_object(self._results, self._watch)
             except Error:  # a module branches, or returns a dict
                 return 0
         return int(self._plan.handle()) if _runs_on_meta(self._plan, shapes, dtypes) else 0

@@ -145,10 +145,9 @@ class CapturedCalls(nn.Module):
         Raises: torchalgo.Error as the optimized module does, and if a call cannot be captured.
         """
         key = None if kwargs else self._key(args)
-        if key is None:
+        if key is None or self._optimized._why_original():
             self.uncaptured_runs += 1
             return self._optimized(*args, **kwargs)
-        self._optimized._check_weights()
         rival = self._prepared(args) if self._graph(key) is None else None
         with self._lock, torch.no_grad(), self._device.turn(args[0].device):
             graph = self._graph(key)

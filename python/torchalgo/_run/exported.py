@@ -22,11 +22,11 @@ from torchalgo._plan.result import Result
 from torchalgo._run.runner import planned_inputs
 
 
-def plan_object(results: Sequence[Result], weights: _C.WeightWatch | None = None) -> Any:
+def plan_object(results: Sequence[Result], watch: _C.ModelWatch | None = None) -> Any:
     """Returns the plans with their weights as one object, which torch.ops.torchalgo.run_plan runs.
 
     Args:
-        weights: of the model from which the plans were packed. After a change of one of these,
+        watch: of the model from which the plans were made. After a change of it,
             torch.ops.torchalgo.run_held_plan raises an error. None: there is no model.
     Raises: torchalgo.Error if a module branches or loops, or returns anything but tensors.
     """
@@ -38,7 +38,7 @@ def plan_object(results: Sequence[Result], weights: _C.WeightWatch | None = None
         )
         for result in results
     ]
-    return _C.make_plan_object(plans, results[0].device, weights)
+    return _C.make_plan_object(plans, results[0].device, watch)
 
 
 # The form of a module's result: None is a tensor, a tuple is a tuple, and "list" is one list.

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from torch import nn
 
 from torchalgo import _C
+from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.quiet_jit import quiet_jit
 from torchalgo._base.read_file import path_of
 from torchalgo._base.timings import StepTime
@@ -120,7 +121,7 @@ class Optimized(PlannedCalls):
                 result,
                 form=self._form,
                 original=None if self._original is None else self._original.alone(i),
-                weights=self._weights,
+                watch=self._watch,
             )
             for i, result in enumerate(results)
         }
@@ -246,7 +247,9 @@ class Optimized(PlannedCalls):
             self.refresh()
 
     def refresh(self) -> Optimized:
-        """Packs the present weights of the original model, for the same plans. Measures nothing.
+        """Applies the same plans to the original model as it is now. Measures nothing.
+
+        It captures the model again and packs its present weights.
 
             model.load_state_dict(state)
             fast.refresh()
@@ -260,7 +263,13 @@ class Optimized(PlannedCalls):
             return self
         results, original = self._known("refresh"), self._need_original("refresh")
         plans = {shapes_text(result.shapes): result.plan for result in results}
-        planned = original.plan(original.calls[: len(results)], plans)
+        try:
+            planned = original.plan(original.calls[: len(results)], plans)
+        except Error as problem:
+            change = None if self._watch is None else self._watch.first_change()
+            if change is None or change[1]:
+                raise
+            raise Error(with_inner_code(f"TA1404 refresh: {change[0]}. {problem}")) from problem
         if len(planned.results) < len(results):
             raise KeyboardInterrupt  # it has ended the planning
         with self._lock:
@@ -274,7 +283,7 @@ class Optimized(PlannedCalls):
                     )
                     for before, now in zip(results, planned.results, strict=True)
                 ],
-                planned.weights,
+                planned.watch,
             )  # fmt: skip
         return self
 
@@ -381,7 +390,7 @@ class Optimized(PlannedCalls):
                 f"TA2003 save: {str(path)!r} names a file of another format: end it in .pt for"
                 " TorchScript, or in .pt2 for torch.export"
             )
-        self._check_weights()
+        self._check_unchanged("save")
         if file.suffix != ".pt2":
             module = self._portable() if portable else self.scripted
             write_file(file, self._bytes_of(module), "save")
@@ -474,12 +483,12 @@ class Optimized(PlannedCalls):
     def __copy__(self) -> Optimized:
         """Returns another module that shares the plans, the weights and the original model."""
         return Optimized(
-            *self._results, form=self._form, original=self._original, weights=self._weights,
+            *self._results, form=self._form, original=self._original, watch=self._watch,
             as_given=self._as_given,
         )  # fmt: skip
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Optimized:
-        self._check_weights()
+        self._check_unchanged("deepcopy")
         original = None if self._original is None else self._original.copy(memo)
         as_given = copy.deepcopy(self._as_given, memo)  # its parts have the modules in `memo`
         with quiet_jit():
@@ -492,7 +501,7 @@ class Optimized(PlannedCalls):
 
     def __reduce__(self) -> tuple[Callable[[bytes], Optimized], tuple[bytes]]:
         self._known("pickle")
-        self._check_weights()
+        self._check_unchanged("pickle")
         from torchalgo._run.load import from_bytes
 
         return from_bytes, (self._bytes_of(self.scripted),)

@@ -21,6 +21,7 @@ from torchalgo._capture.kept_model import kept_model
 from torchalgo._ir.plan import Plan
 from torchalgo._plan.result import Result
 from torchalgo._run.as_given import AsGiven
+from torchalgo._run.model_watch import watch_layers, watch_weights
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Planned:
     tensor_model: nn.Module | None = None  # takes tensors; see calls.py
     formats: Mapping[Key, Formats] = field(default_factory=dict)  # of results; see formats.py
     as_given: AsGiven | None = None
-    weights: _C.WeightWatch | None = None  # that were packed
+    watch: _C.ModelWatch | None = None  # of the model that was planned
 
 
 # A function that plans calls of a model. If plans by shapes are given, it applies these and
@@ -43,8 +44,8 @@ Planner = Callable[[nn.Module, Sequence[ModelCall], Mapping[str, Plan] | None], 
 class Original:
     """The model that was optimized. It owns the weights and runs the calls that have no plan.
 
-    The model is not modified. This class detects changes of its weights, because a plan holds
-    packed copies of them.
+    The model is not modified. This class records its state, because a plan holds packed copies of
+    its weights, and algorithms for its layers as they were.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Original:
         calls: Sequence[ModelCall] = (),
         tensor_model: nn.Module | None = None,
         formats: Mapping[Key, Formats] | None = None,
-        weights: _C.WeightWatch | None = None,
+        watch: _C.ModelWatch | None = None,
     ) -> None:
         """Holds a model.
 
@@ -63,13 +64,16 @@ class Original:
             calls: the example inputs for which the model was planned, if any.
             tensor_model: the model as a function of tensors only; None before it was planned.
             formats: the formats of results, see formats.py.
-            weights: as they were when they were packed. Changes are detected relative to them.
-                None: the model's present weights.
+            watch: the model as it was when it was planned. Changes are detected relative to it.
+                None: the model's present state.
         """
         self.model, self.calls, self.tensor_model = model, list(calls), tensor_model
         self.formats = formats or {}
         self._planner = planner
-        self.weights = _present_weights(model) if weights is None else weights
+        if watch is None:
+            watch = watch_weights(model)
+            watch_layers(watch, model)
+        self.watch = watch
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Calls the model.
@@ -101,11 +105,13 @@ class Original:
     def plan(self, calls: Sequence[ModelCall], plans: Mapping[str, Plan] | None = None) -> Planned:
         """Plans `calls` with the present weights, or applies `plans` if they are given.
 
-        If this raises, changes are still detected relative to the weights that were packed before.
+        If this raises, changes are still detected relative to the state that was planned before.
         """
-        present = _present_weights(self.model)
-        planned = dataclasses.replace(self._planner(self.model, calls, plans), weights=present)
-        self.weights = present
+        watch = watch_weights(self.model)
+        planned = self._planner(self.model, calls, plans)
+        watch_layers(watch, self.model)
+        self.watch = watch
+        planned = dataclasses.replace(planned, watch=watch)
         self.calls, self.tensor_model = list(calls), planned.tensor_model
         self.formats = planned.formats
         return planned
@@ -114,40 +120,10 @@ class Original:
         """Returns an Original of the same model with only the example inputs at `i`."""
         calls = self.calls[i : i + 1]
         return Original(
-            self.model, self._planner, calls, self.tensor_model, self.formats, self.weights
+            self.model, self._planner, calls, self.tensor_model, self.formats, self.watch
         )
 
     def copy(self, memo: dict[int, Any]) -> Original:
         """Returns a deep copy with its own weights. The example inputs are shared."""
         model, tensor_model = copy.deepcopy((self.model, self.tensor_model), memo)
         return Original(model, self._planner, self.calls, tensor_model, self.formats)
-
-
-def check_weights(weights: _C.WeightWatch) -> None:
-    """Raises torchalgo.Error, with the weight's name, if a weight has changed since packing."""
-    # Under Dynamo, tensors have no addresses.
-    changed = "" if torch.compiler.is_compiling() else weights.first_changed()
-    if not changed:
-        return
-    raise Error(
-        f"TA1404 forward: weight {changed!r} of the original model was changed after"
-        " optimize: call .refresh() on the optimized module. It packs the new weights for the"
-        " same plan and measures nothing"
-    )
-
-
-def _present_weights(model: nn.Module) -> _C.WeightWatch:
-    names, places = [], []
-    for prefix, module in model.named_modules():
-        owners: list[dict[str, Any]] = [module._parameters, module._buffers]
-        if isinstance(module, torch.jit.ScriptModule):  # makes new dicts at each access
-            owners = [
-                dict(module.named_parameters(recurse=False)),
-                dict(module.named_buffers(recurse=False)),
-            ]
-        for owner in owners:
-            for key, tensor in owner.items():
-                if isinstance(tensor, torch.Tensor):
-                    names.append(f"{prefix}.{key}".removeprefix("."))
-                    places.append((owner, key))
-    return _C.WeightWatch(names, places)

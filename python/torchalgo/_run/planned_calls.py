@@ -26,7 +26,8 @@ from torchalgo._plan.result import Result
 from torchalgo._run.as_given import AsGiven
 from torchalgo._run.as_op import AsOp
 from torchalgo._run.embedded import Embedded
-from torchalgo._run.original import Original, check_weights
+from torchalgo._run.model_watch import changed_layers
+from torchalgo._run.original import Original
 from torchalgo._run.runner import dtype_named, runner_of
 from torchalgo._run.unseen_shapes import UnseenShapes
 
@@ -37,6 +38,7 @@ _NO_EXPORT = (
 )
 MOST_UNSEEN = 1024  # the most shapes, or reasons, that are counted one by one
 OTHERS = "others"  # all others are counted under this key
+_REFRESH = " .refresh() applies the plan to the model as it is then."
 
 
 class PlannedCalls(Embedded):
@@ -47,7 +49,7 @@ class PlannedCalls(Embedded):
         *results: Result,
         form: CallForm | None = None,
         original: Original | None = None,
-        weights: _C.WeightWatch | None = None,
+        watch: _C.ModelWatch | None = None,
         as_given: AsGiven | None = None,
     ) -> None:
         """Holds the results of planning. `optimize` and `load` call this.
@@ -56,7 +58,8 @@ class PlannedCalls(Embedded):
             results: one result per shape. If there is none, the first call is planned.
             form: the arguments and results of calls. None: those of the first result's module.
             original: the original model; None if it is not available, for example after load.
-            weights: those that the results have packed. None: those of the last plan of `original`.
+            watch: the model as the results were made from it. None: as the last plan of `original`
+                was.
             as_given: runs the calls if there can be no results.
         """
         super().__init__()
@@ -72,7 +75,8 @@ class PlannedCalls(Embedded):
         self._first_runner: _C.GraphRunner | None = None
         self._as_op: AsOp | None = None
         self._dtypes: list[set[torch.dtype]] = []  # of each input
-        self._weights: _C.WeightWatch | None = None  # that the plans have packed
+        self._watch: _C.ModelWatch | None = None  # of the model from which the plans were made
+        self._no_plan = ""  # says why no plan of the model runs
         self._device = torch.device("cpu")
         self._form = form
         self._rebuilds = False  # True: the model's result is built from what the plan returns
@@ -83,7 +87,7 @@ class PlannedCalls(Embedded):
         self._first_call = Claims()
         self._lock = fork_lock()  # no code of the user runs while it is held
         if results:
-            self._adopt(results, weights)
+            self._adopt(results, watch)
 
     @property
     def unseen(self) -> Counter[str]:
@@ -102,8 +106,8 @@ class PlannedCalls(Embedded):
         """The number of calls that the original model ran instead of a plan, by reason.
 
         Reasons are, for example, other values of arguments that are not tensors, inputs that
-        require a gradient, or torch.autocast. After the first 1024 reasons, all further ones are
-        counted together as "others".
+        require a gradient, torch.autocast, or a layer that was replaced. After the first 1024
+        reasons, all further ones are counted together as "others".
         """
         with self._lock:
             return Counter(self._original_runs)
@@ -111,7 +115,8 @@ class PlannedCalls(Embedded):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Takes the original model's arguments and returns its result, up to rounding.
 
-        Runs the plan for the inputs' shapes, the nearest plan, or the original model.
+        Runs the plan for the inputs' shapes, the nearest plan, or the original model. The original
+        model also runs if its layers or hooks were changed without `refresh`.
 
         Raises: torchalgo.Error if a weight was changed without `refresh`, or if the module is
             traced or exported. Also if only the original model can run the call, and it is not
@@ -121,15 +126,15 @@ class PlannedCalls(Embedded):
             if self._as_given is not None and self._original is not None:
                 return self._original.model(*args, **kwargs)
             return self._compiled(args, kwargs)
-        self._check_weights()
-        if self._first_runner is not None and not kwargs:
+        why = self._why_original()
+        if self._first_runner is not None and not kwargs and not why:
             try:
                 result = self._first_runner.run_planned(*args)
             except RuntimeError as problem:
                 raise own_error(problem, "forward") or problem from None
             if result is not NotImplemented:
                 return result if self._is_usual(args) else self._finished(result, args)
-        return self._forward(args, kwargs)
+        return self._forward(args, kwargs, why)
 
     def _compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a call inside of a compiled model. torch.compile reads this code.
@@ -188,12 +193,25 @@ class PlannedCalls(Embedded):
 
     @_disable_dynamo  # like torch.compiler.disable, which imports torch._dynamo at once
     def _outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._check_weights()
-        return self._forward(args, kwargs)
+        return self._forward(args, kwargs, self._why_original())
 
-    def _check_weights(self) -> None:
-        if self._weights is not None and self._results:
-            check_weights(self._weights)
+    def _why_original(self) -> str:
+        """Returns why the original runs each call, whatever its inputs are; "" if a plan may run.
+
+        Raises: torchalgo.Error if a weight of the original was changed.
+        """
+        if self._watch is None or not self._results:
+            return ""
+        return self._no_plan or changed_layers(self._watch)
+
+    def _check_unchanged(self, what: str) -> None:
+        """Raises torchalgo.Error if the original was changed after it was planned."""
+        change = changed_layers(self._watch) if self._watch is not None and self._results else ""
+        if change:
+            raise Error(
+                f"TA1404 {what}: {change}, and the plan is of the model before: call .refresh() on"
+                " the optimized module"
+            )
 
     def _is_usual(self, tensors: tuple[torch.Tensor, ...]) -> bool:
         """Returns True if the first plan's result for these tensors is returned unchanged."""
@@ -208,14 +226,20 @@ class PlannedCalls(Embedded):
                 return False
         return True
 
-    def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs a call of any form: plans it if needed, checks the inputs, chooses what runs."""
+    def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], why: str) -> Any:
+        """Runs a call of any form: plans it if needed, checks the inputs, chooses what runs.
+
+        If `why` is not empty, the original runs.
+        """
         if self._as_given is None:
             self._refuse_tracing()
             if not self._results and not self._plan_on_first_call(args, kwargs):
                 return self._run_original("another call is planning the model", args, kwargs)
+            why = why or self._no_plan
         if self._as_given is not None and self._original is not None:
             return self._as_given.run(self._original.model, args, kwargs)
+        if why:
+            return self._run_original(why, args, kwargs, is_of_model=True)
         form = self._form
         assert form is not None
         tensors, tree = form.tensors(args, kwargs)
@@ -242,8 +266,12 @@ class PlannedCalls(Embedded):
             return self._run_original(why, args, kwargs)
         return self._finished(result, tensors)
 
-    def _run_original(self, why: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_original(
+        self, why: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_of_model: bool = False
+    ) -> Any:
         """Runs the original model and returns its result. The first such call warns.
+
+        The first call after a change of the model, which `is_of_model`, warns too.
 
         Raises: torchalgo.Error if the original model is not available.
         """
@@ -255,12 +283,13 @@ class PlannedCalls(Embedded):
             )
         result = self._original.run(args, kwargs)
         with self._lock:
-            is_first = not self._original_runs
+            is_first = not self._original_runs or (is_of_model and why not in self._original_runs)
             is_listed = why in self._original_runs or len(self._original_runs) < MOST_UNSEEN
             self._original_runs[why if is_listed else OTHERS] += 1
         if is_first:
             warnings.warn(
                 f"torchalgo: {why}: there is no plan for this call, so the original model ran."
+                f"{_REFRESH if is_of_model else ''}"
                 " This warning appears once per module; .original_runs counts all such calls",
                 stacklevel=6,
             )
@@ -327,10 +356,10 @@ class PlannedCalls(Embedded):
                 with self._lock:
                     self._form, self._as_given = planned.form, planned.as_given
                     if planned.results:
-                        self._adopt(planned.results, planned.weights)
+                        self._adopt(planned.results, planned.watch)
         return bool(self._results) or self._as_given is not None
 
-    def _adopt(self, results: Sequence[Result], weights: _C.WeightWatch | None = None) -> None:
+    def _adopt(self, results: Sequence[Result], watch: _C.ModelWatch | None = None) -> None:
         every = [[dtype_named(i.dtype) for i in result.plan.inputs] for result in results]
         self._dtypes = list(map(set, zip(*every, strict=True)))
         self._device = torch.device(results[0].device)
@@ -352,13 +381,15 @@ class PlannedCalls(Embedded):
         self._formats = None
         if self._original is not None and self._original.tensor_model is not None:
             self._formats = ResultFormats(self._original.run_tensors, self._original.formats)
-        if weights is None and self._original is not None:
-            weights = self._original.weights
-        self._weights = weights
-        self._as_op = None  # it asks for no order in memory
-        if not self._form.orders:
-            self._as_op = AsOp(results, self._form, self._formats, self._weights, self._others)
-        is_usual = self._form.is_positional and not self._form.orders
+        if watch is None and self._original is not None:
+            watch = self._original.watch
+        self._watch = watch
+        self._no_plan = "" if watch is None else watch.why_original
+        is_any_order = not self._form.orders
+        self._as_op = None
+        if is_any_order and not self._no_plan:
+            self._as_op = AsOp(results, self._form, self._formats, watch, self._others)
+        is_usual = self._form.is_positional and is_any_order and not self._no_plan
         self._first_runner = self._runners.get(id(results[0].scripted)) if is_usual else None
         self._results = tuple(results)  # last: other threads may run plans from here on
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from torchalgo import _C
+from torchalgo._run.model_watch import LAYER_SETTINGS
 from torchalgo._train.known_ops import (
-    ACTIVATION_SETTINGS,
     Op,
     is_altered,
     known_op,
@@ -53,12 +53,6 @@ class RegionGraph:
             for module in self.modules
         ]
         return tensors, places
-
-
-_SETTINGS = (
-    "eps", "stride", "padding", "padding_mode", "dilation", "groups", "kernel_size", "ceil_mode",
-    "count_include_pad", "divisor_override", "return_indices", "output_size", *ACTIVATION_SETTINGS,
-)  # fmt: skip
 
 
 class _Builder:
@@ -255,7 +249,7 @@ class PlannedRegion(nn.Module):
         self._settings = [
             (layer, vars(module), name, vars(module)[name])
             for layer, module in self._leaves
-            for name in _SETTINGS
+            for name in LAYER_SETTINGS
             if name in vars(module)
         ]
 

@@ -15,8 +15,11 @@ namespace torchalgo {
 namespace {
 
 std::string changed(const WeightWatch& watch) {
-  const std::string* const name = watch.first_changed();
-  return name == nullptr ? "" : *name;
+  const std::optional<ModelChange> change = watch.first_change();
+  if (!change) return "";
+  EXPECT_TRUE(change->is_weight);
+  const std::size_t begin = change->text.find('\'') + 1;
+  return change->text.substr(begin, change->text.rfind('\'') - begin);
 }
 
 TEST(WeightWatch, SeesOpsInPlaceOtherMemoryAndWritesToTheMiddleElement) {
