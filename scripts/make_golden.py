@@ -21,8 +21,8 @@ from pathlib import Path
 import torch
 
 import torchalgo
+from torchalgo._base.quiet_jit import quiet_jit
 from torchalgo._C import matches_name
-from torchalgo._capture.freeze import quiet_jit
 from torchalgo._db import CostStore, DeviceCosts, Environment, Refusal
 from torchalgo._db.row import KINDS_OF_ENTRY
 from torchalgo._ir.plan import save_plans

@@ -19,9 +19,9 @@ from torchalgo._base.call_context import CallContext
 from torchalgo._base.progress import Progress
 from torchalgo._base.time_budget import Deadline, budget_of_call
 from torchalgo._capture.calls import as_tensor_models
-from torchalgo._capture.kept_model import kept_model
 from torchalgo._capture.example_calls import example_calls
 from torchalgo._capture.freeze import check_model
+from torchalgo._capture.kept_model import kept_model
 from torchalgo._capture.settings import Options, Settings
 from torchalgo._db import CostStore
 from torchalgo._db.environment import Environment

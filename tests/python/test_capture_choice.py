@@ -133,7 +133,9 @@ class MoreOfWide(nn.Module):
 
 def test_a_trace_has_sizes_of_its_own_beside_a_script() -> None:
     model = MoreOfWide().eval()
-    models = [as_tensor_model(bind_call(model, (torch.rand(1, 3, 8, width),), {})) for width in (12, 20)]
+    models = [
+        as_tensor_model(bind_call(model, (torch.rand(1, 3, 8, width),), {})) for width in (12, 20)
+    ]
     prepared = prepare_each(models, lambda text: None)
     assert [each.is_traced for each in prepared] == [False, True]
     assert prepared[1].dims[0][3].least == 17

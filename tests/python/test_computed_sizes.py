@@ -84,7 +84,7 @@ def test_a_query_of_the_shape_takes_any_layout(capture: str) -> None:
 def test_a_query_of_the_shape_is_not_left_to_pytorch() -> None:
     imported = imported_as(ShapeQueries().eval(), (torch.rand(2, 4, 8, 9),), "trace")
     nodes = imported.graph.nodes
-    _, origins = rewrite_with_origins(imported, any_plan(imported.graph, 0), strict=False)
+    _, origins = rewrite_with_origins(imported, any_plan(imported.graph, 0))
     left = {i: nodes[origin] for i, origin in enumerate(origins) if origin >= 0}
     assert any(node.reads_shape_only for node in left.values())
     times = NetTimes([9000.0], {}, [9000.0], {i: [1000.0] for i in left})

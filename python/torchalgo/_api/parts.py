@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import fnmatch
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from torchalgo._capture.kept_model import KeptModel, kept_model
 from torchalgo._capture.settings import Options
 from torchalgo._capture.shapes import shapes_of
 from torchalgo._run.optimized import Optimized
-from torchalgo._run.original import Original, Planner
+from torchalgo._run.original import Original, Planned
 
 MOST_CALLS = 4  # of one part that get a plan; others run the nearest one
 
@@ -33,14 +33,14 @@ def plan_parts(
     options: Options,
     model: nn.Module,
     calls: Sequence[ModelCall],
-    planner: Planner,
+    planner: Callable[[Options, nn.Module, Sequence[ModelCall], Any], Planned],
     call: CallContext,
 ) -> dict[str, Optimized]:
     """Returns plans of the largest submodules that can be captured and have convolutions.
 
     Args:
         calls: the calls of the whole model, which show what its submodules are called with.
-        planner: plans a submodule, with these options.
+        planner: plans calls of a submodule with such options; its last argument is None.
     """
     found = dict(_largest(model, "", _calls_of_parts(model, calls)))
     planned: dict[str, Optimized] = {}
@@ -65,9 +65,7 @@ def plan_parts(
     return planned
 
 
-def _calls_of_parts(
-    model: nn.Module, calls: Sequence[ModelCall]
-) -> dict[str, list[ModelCall]]:
+def _calls_of_parts(model: nn.Module, calls: Sequence[ModelCall]) -> dict[str, list[ModelCall]]:
     """Returns the calls of each submodule with convolutions, of different shapes each.
 
     The calls are those of a copy of the model. Without a copy, nothing is known.

@@ -34,7 +34,7 @@ def fake_mode(shape_env: ShapeEnv | None = None, **settings: Any) -> FakeTensorM
     By default, `data_ptr()` of a fake tensor is a null pointer, with which code may go on.
     """
     keep_fake_device()
-    mode: Any = FakeTensorMode(shape_env=shape_env, **settings)
+    mode = FakeTensorMode(shape_env=shape_env, **settings)
     mode._allow_unsafe_data_ptr_access = False  # torch's setting would hold for all threads
     return mode
 

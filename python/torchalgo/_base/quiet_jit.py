@@ -7,7 +7,9 @@ import contextlib
 
 from torchalgo._base.overlap import WhileAny, filter_warnings
 
-_hidden = WhileAny(lambda: filter_warnings("ignore", r"`torch\.jit\.", DeprecationWarning, FutureWarning))
+_hidden = WhileAny(
+    lambda: filter_warnings("ignore", r"`torch\.jit\.", DeprecationWarning, FutureWarning)
+)
 
 
 def quiet_jit() -> contextlib.AbstractContextManager[None]:

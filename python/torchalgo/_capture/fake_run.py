@@ -76,7 +76,7 @@ class FakeRun:
         """Returns the fake of a tensor of the model. It is the same for the same tensor."""
         if isinstance(tensor, FakeTensor):
             return tensor
-        made = self.mode.from_tensor(tensor, static_shapes=True)
+        made: Tensor = self.mode.from_tensor(tensor, static_shapes=True)
         if _memory(made) not in self._weights:
             self._weights[_memory(made)] = "a tensor of the model"
         self._values[id(made)] = made, tensor

@@ -85,7 +85,7 @@ def format_of(tensor: torch.Tensor) -> torch.memory_format | None:
 
 
 def order_of(tensor: torch.Tensor) -> str | tuple[int, ...]:
-    """Returns the memory format of a tensor, such as "channels_last"; its strides if it has none."""
+    """Returns a tensor's memory format, such as "channels_last", or its strides if it has none."""
     found = format_of(tensor)
     return tensor.stride() if found is None else str(found).removeprefix("torch.")
 

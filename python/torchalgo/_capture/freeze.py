@@ -245,7 +245,7 @@ def capture_model(
     """Captures `model` for freeze_model, whose docstring describes the arguments.
 
     Args:
-        seen: what a run of the model on fake tensors shows. A trace is not taken if it reads values.
+        seen: what a run of the model on fake tensors shows. If it reads values, it is scripted.
     """
     check_model(model)
     check_inputs(model, inputs)

@@ -157,7 +157,7 @@ class SymbolicInput:
 
 
 def _fake(
-    mode: FakeTensorMode, tensor: torch.Tensor, index: int, is_static: Callable[[int, int], bool]
+    mode: Any, tensor: torch.Tensor, index: int, is_static: Callable[[int, int], bool]
 ) -> tuple[torch.Tensor, SymbolicInput]:
     """Returns a fake tensor with symbolic sizes, and its symbols.
 
@@ -187,11 +187,9 @@ def _symbol(size: Any) -> sympy.Symbol | None:
 
 def _like(tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
     """Returns an empty tensor of these sizes whose dimensions have the order of `tensor`'s."""
-    order = sorted(range(tensor.dim()), key=lambda dim: -tensor.stride(dim))
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     places = [order.index(dim) for dim in range(tensor.dim())]
-    empty = torch.empty(
-        [sizes[dim] for dim in order], dtype=tensor.dtype, device=tensor.device
-    )
+    empty = torch.empty([sizes[dim] for dim in order], dtype=tensor.dtype, device=tensor.device)
     return empty.permute(places)
 
 
@@ -242,11 +240,11 @@ def _reads_are_recorded() -> Iterator[None]:
 def _recording(method: Any) -> Any:
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
-        recorder = getattr(self.node, "shape_env", None)
-        if isinstance(recorder, SizeRecorder):
-            if recorder.run.op is None and not is_asked_by_torch(2):
-                recorder.pin(self)
-                recorder.pin(result)
+        recorder: Any = getattr(self.node, "shape_env", None)
+        is_ours = isinstance(recorder, SizeRecorder) and recorder.run.op is None
+        if is_ours and not is_asked_by_torch(2):
+            recorder.pin(self)
+            recorder.pin(result)
         return result
 
     return read

@@ -11,11 +11,9 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch._jit_internal import get_callable_argument_names
-
 from torch.jit._trace import TracerWarning
 
 from torchalgo._base.overlap import WhileAny, filter_warnings
-
 
 ScriptModule = torch.jit.ScriptModule
 
