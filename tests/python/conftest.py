@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import subprocess
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from torch.utils import cpp_extension
 
 import torchalgo
 from support import run_record
+from support.fake_bench import FakeBench, spread
 from support.nets import Net, make_net, run_plan, without_single_layout
 from support.several_shapes import SHAPES, optimize_for
 from support.workers import make_bench  # noqa: F401
@@ -74,6 +77,17 @@ def x() -> torch.Tensor:
 def fast(x: torch.Tensor) -> torchalgo.Optimized:
     """Optimized, and forced to run its plan: the guard's verdict depends on the machine's load."""
     return run_plan(make_net(), x)
+
+
+@pytest.fixture
+def drawn_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """optimize draws its costs instead of measuring, for tests that need a plan, and any will do.
+
+    No worker starts. The plan is timed against PyTorch as always.
+    """
+    bench = dataclasses.replace(FakeBench(spread).bench(), now_s=time.monotonic)
+    monkeypatch.setattr("torchalgo._measure.sampling.Bench.on", lambda *_: bench)
+    monkeypatch.setattr("torchalgo._measure.process_bench.start_early", lambda: None)
 
 
 @pytest.fixture

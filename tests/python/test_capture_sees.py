@@ -19,9 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import torchalgo
+from support.command import run
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._capture.free_sizes import look_at
 from torchalgo._capture.kept_model import kept_model
+
+pytestmark = pytest.mark.usefixtures("drawn_costs")
 
 QUIET: dict[str, Any] = {
     "settings": torchalgo.Settings(progress=False, cost_db=False), "budget_s": 2.0,
@@ -298,6 +301,46 @@ def test_parts_follow_changes_around_them() -> None:
     assert output_error(fast(X), model(X)) <= 1e-5
     model.body = nn.Conv2d(3, 5, 1).eval()  # the part is gone
     assert torch.equal(fast(X), model(X))
+
+
+def test_new_weights_of_a_model_in_parts_are_packed() -> None:
+    model = net(READS["numpy"])
+    fast = torchalgo.optimize(model, X, **QUIET)
+    other = {name: weight * 1.5 for name, weight in model.state_dict().items()}
+    fast.load_state_dict(other)
+    assert output_error(fast(X), model(X)) <= 1e-5
+    with torch.no_grad():
+        model.body[0].weight.mul_(2)
+    with pytest.raises(torchalgo.Error, match="TA1404"):
+        fast(X)
+    assert output_error(fast.refresh()(X), model(X)) <= 1e-5
+
+
+def test_gradients_of_inputs_flow_through_a_model_in_parts() -> None:
+    model = net(lambda m, y: y * float(y.detach().numpy().max()))
+    fast, x = torchalgo.optimize(model, X, **QUIET), X.clone().requires_grad_()
+    fast(x).sum().backward()
+    assert x.grad is not None
+    assert not fast(X).requires_grad
+
+
+class MadeForTheCommand(nn.Conv2d):
+    def __init__(self) -> None:
+        super().__init__(3, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * float(x.numpy().max())
+
+
+def test_the_command_says_why_such_a_model_has_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = f"{__name__}:MadeForTheCommand"
+    argv = ("optimize", model, "--quiet", "--input", "1x3x8x8", "-o", tmp_path / "fast.pt")
+    text = run(capsys, *argv, code=1)
+    assert "TA1408" in text
+    assert "Tensor.numpy" in text
+    assert not (tmp_path / "fast.pt").exists()
 
 
 def test_copies_of_a_model_in_parts_have_parts_of_their_own() -> None:

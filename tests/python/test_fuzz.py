@@ -34,6 +34,12 @@ CASES = {
     "compile shapes": 20,
     "compile samples": 10,
     "compile plan_objects": 200,
+    "python reads": 60,
+    "python writes": 60,
+    "python hooks": 60,
+    "python changes": 100,
+    "python overlap": 50,
+    "python baselines": 8,
     "gpu gpu": 3,
 }
 

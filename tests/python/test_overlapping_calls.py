@@ -85,6 +85,22 @@ def names_in(module: torch.jit.ScriptModule) -> list[str]:
 
 
 @torch.no_grad()
+def test_one_model_may_be_optimized_in_several_threads() -> None:
+    model = Net().eval()
+    settings = torchalgo.Settings(progress=False, cost_db=False, run_untimed=True)
+    plan = torchalgo.optimize(model, X, budget_s=2.0, settings=settings).plan
+    names, before = [node.name for node in plan.nodes], state()
+    for fast in at_once(lambda: torchalgo.optimize(model, X, plan=plan)):
+        assert [node.name for node in fast.plan.nodes] == names
+        assert torch.allclose(fast(X), model(X), rtol=1e-4, atol=1e-5)
+    tuned = at_once(lambda: torchalgo.optimize(model, X, budget_s=0.3, settings=settings), 2)
+    for fast in tuned:
+        assert [node.name for node in fast.plan.nodes] == names
+        assert torch.allclose(fast(X), model(X), rtol=1e-4, atol=1e-5)
+    assert state() == before
+
+
+@torch.no_grad()
 def test_traces_that_overlap_keep_the_names_of_their_layers() -> None:
     model = Net().eval()
     alone = torch.jit.trace(model, (X,), check_trace=False, strict=False)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from torchalgo._C import Error
+from torchalgo._capture.freeze import tensors_in
 
 if TYPE_CHECKING:
     from torchalgo._run.optimized import Optimized
@@ -30,13 +30,15 @@ class AsGiven:
     parts: Mapping[str, Optimized]
 
     def run(self, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Calls the model. Plans run its parts if nothing needs a gradient."""
-        is_training = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())
-        if not self.parts or is_training or model.training:
+        """Calls the model. Plans run its parts, without gradients, unless an input needs one."""
+        given = tensors_in([*args, *kwargs.values()])
+        needs_gradient = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+        if not self.parts or needs_gradient or model.training:
             return model(*args, **kwargs)
         with_parts = _WithParts(model, self.parts)
         try:
-            return with_parts.top(*args, **kwargs)
+            with torch.no_grad():
+                return with_parts.top(*args, **kwargs)
         finally:
             with_parts.write_back()
 
@@ -65,7 +67,8 @@ class _WithParts:
         self.top = self._copied(model, _by_first_name(parts))
 
     def _copied(self, module: nn.Module, parts: Mapping[str, Any]) -> nn.Module:
-        made = copy.copy(module)
+        made = nn.Module.__new__(type(module))  # copy.copy may run code of the model
+        made.__dict__.update(module.__dict__)
         children = dict(module._modules)
         for name, part in parts.items():
             child = children.get(name)

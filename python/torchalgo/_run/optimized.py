@@ -243,7 +243,7 @@ class Optimized(PlannedCalls):
         return self._need_original("example_calls").calls
 
     def refresh_if_planned(self) -> None:
-        if self._results:
+        if self._results or self._as_given is not None:
             self.refresh()
 
     def refresh(self) -> Optimized:
