@@ -225,8 +225,7 @@ def overlap(seed: int) -> list[str]:
     ended: list[Any] = []
 
     def run(i: int) -> None:
-        prepare_thread = torch.set_grad_enabled(False)
-        del prepare_thread
+        torch.set_grad_enabled(False)  # each thread has its own setting
         try:
             fast = optimized(models[i], every[i][0])
             other = copy.deepcopy(models[i])

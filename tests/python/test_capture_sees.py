@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a run on fake tensors sees of a model's Python code, and what runs then."""
+"""A run on fake tensors sees reads and writes of a model's Python code, and decides what runs."""
 
 from __future__ import annotations
 

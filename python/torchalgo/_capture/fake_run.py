@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
 # These give Python the memory of a tensor.
@@ -77,8 +77,8 @@ class FakeRun:
         if isinstance(tensor, FakeTensor):
             return tensor
         made: Tensor = self.mode.from_tensor(tensor, static_shapes=True)
-        if _memory(made) not in self._weights:
-            self._weights[_memory(made)] = "a tensor of the model"
+        if memory_of(made) not in self._weights:
+            self._weights[memory_of(made)] = "a tensor of the model"
         self._values[id(made)] = made, tensor
         return made
 
@@ -89,11 +89,21 @@ class FakeRun:
         """
         # Parameter copies its memory by an op of its own.
         memo: dict[int, Any] = {id(weight): self.fake(weight) for weight in model.parameters()}
-        with _Copies(self):
+        with Calls(self._copy):
             made = copy.deepcopy(model, memo)
         for name, tensor in [*made.named_parameters(), *made.named_buffers()]:
-            self._weights[_memory(tensor)] = name
+            self._weights[memory_of(tensor)] = name
         return made
+
+    def _copy(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Runs a function that copy.deepcopy calls. It copies each tensor as its fake."""
+        if func is Tensor.clone:  # of a parameter in a list
+            return self.fake(args[0])
+        if func is Tensor.__deepcopy__:
+            tensor, memo = args
+            memo[id(tensor)] = self.fake(tensor)
+            return memo[id(tensor)]
+        return func(*args, **kwargs)
 
     def _value(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Returns the result of an op on tensors that depend on weights only, or _NO_VALUE."""
@@ -105,7 +115,7 @@ class FakeRun:
             and torch.Tag.nondeterministic_seeded not in func.tags
         )
         if not is_known:
-            self._mixed.update(_memory(tensor) for tensor in written(func, args, kwargs))
+            self._mixed.update(memory_of(tensor) for tensor in written(func, args, kwargs))
             return _NO_VALUE
         real_args, real_kwargs = tree_map(self._real, (args, kwargs))
         with _disable_current_modes(), torch.no_grad():
@@ -113,7 +123,7 @@ class FakeRun:
 
     def has_value(self, tensor: Tensor) -> bool:
         """Returns whether a fake tensor depends on weights only."""
-        return id(tensor) in self._values and _memory(tensor) not in self._mixed
+        return id(tensor) in self._values and memory_of(tensor) not in self._mixed
 
     def _real(self, value: Any) -> Any:
         return self._values[id(value)][1] if isinstance(value, FakeTensor) else value
@@ -140,7 +150,7 @@ class FakeRun:
 
     def check_write(self, tensor: Tensor, what: str) -> None:
         """Raises WritesWeightError if the tensor shares memory with a weight or a buffer."""
-        if name := self._weights.get(_memory(tensor)):
+        if name := self._weights.get(memory_of(tensor)):
             self.writes = self.writes or f"{name} ({what})"
             raise WritesWeightError(what)
 
@@ -185,7 +195,7 @@ class FakeRun:
         return func(*args, **kwargs)
 
 
-def _memory(tensor: Tensor) -> int:
+def memory_of(tensor: Tensor) -> int:
     """Returns a number for the memory of a fake tensor, which its views have in common."""
     return int(tensor.untyped_storage()._cdata)
 
@@ -234,45 +244,13 @@ def is_asked_by_torch(depth: int) -> bool:
 
 
 class Calls(TorchFunctionMode):
-    """Passes what Python code calls on tensors to a FakeRun."""
+    """Passes each function of torch that Python code calls on tensors to `call`."""
 
-    def __init__(self, run: FakeRun) -> None:
+    def __init__(self, call: Callable[[Any, Any, Any], Any]) -> None:
         super().__init__()
-        self._run = run
+        self._call = call
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        return self._run.call(func, args, kwargs or {})
-
-
-class Ops(TorchDispatchMode):
-    """Passes the ops of a run to a FakeRun."""
-
-    def __init__(self, run: FakeRun) -> None:
-        super().__init__()
-        self._run = run
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        return self._run.run_op(func, args, kwargs or {}, func)
-
-
-class _Copies(TorchFunctionMode):
-    """Makes copy.deepcopy copy each tensor as its fake."""
-
-    def __init__(self, run: FakeRun) -> None:
-        super().__init__()
-        self._run = run
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if func is Tensor.clone:  # of a parameter in a list
-            return self._run.fake(args[0])
-        if func is Tensor.__deepcopy__:
-            tensor, memo = args
-            memo[id(tensor)] = self._run.fake(tensor)
-            return memo[id(tensor)]
-        return func(*args, **(kwargs or {}))
+        return self._call(func, args, kwargs or {})

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ class ModuleState:
             elif isinstance(table, set):
                 table.intersection_update(before)
                 table.update(before)
-            elif len(table) != len(before) or any(map(_is_other, table, before)):
+            elif len(table) != len(before) or any(map(operator.is_not, table, before)):
                 table[:] = before
 
     def replaced_weight(self) -> str:
@@ -61,10 +62,6 @@ class ModuleState:
                 if key not in before or _differ(table[key], before[key]):
                     return f"{path}.{key}".removeprefix(".")
         return ""
-
-
-def _is_other(one: Any, other: Any) -> bool:
-    return one is not other
 
 
 def _differ(one: Any, other: Any) -> bool:

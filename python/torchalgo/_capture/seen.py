@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a run on fake tensors shows of a model, before the model runs for real."""
+"""Looks at a model by a run on fake tensors, before the model runs for real."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NoCaptureError(Error):
 
 @dataclass(frozen=True)
 class Seen:
-    """What a run on fake tensors shows of a model.
+    """The facts about a model that a run on fake tensors has shown.
 
     Args:
         dims: the range of each dimension in which a trace is right. None if the run failed, so that

@@ -26,11 +26,12 @@ from torch.fx.experimental.symbolic_shapes import (
     ShapeEnv,
     StatelessSymbolicContext,
 )
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchalgo._base.fake_errors import fake_mode, reads_values
 from torchalgo._base.kept_autocast import kept_autocast
 from torchalgo._base.overlap import WhileAny
-from torchalgo._capture.fake_run import Calls, FakeRun, Ops, is_asked_by_torch
+from torchalgo._capture.fake_run import Calls, FakeRun, is_asked_by_torch
 from torchalgo._capture.module_state import ModuleState
 from torchalgo._capture.window_shapes import WINDOWED, same_shape
 
@@ -115,11 +116,14 @@ class SizeRecorder(ShapeEnv):
         return self.create_symintnode(symbol, hint=hint, source=source)
 
 
-class _SizedOps(Ops):
-    """Runs ops that would ask about sizes, or compute long formulas of them, by short formulas."""
+class _Ops(TorchDispatchMode):
+    """Passes each op to the FakeRun of a recorder.
+
+    Ops that would ask about sizes, or compute long formulas of them, run by short formulas.
+    """
 
     def __init__(self, recorder: SizeRecorder) -> None:
-        super().__init__(recorder.run)
+        super().__init__()
         self.recorder = recorder
 
     def __torch_dispatch__(
@@ -134,7 +138,7 @@ class _SizedOps(Ops):
                 result = same_shape(func, args)
             return func(*args, **kwargs) if result is None else result
 
-        return self._run.run_op(func, args, kwargs or {}, run)
+        return self.recorder.run.run_op(func, args, kwargs or {}, run)
 
     def _keep_rank(self, tensor: torch.Tensor, dims: Any = None) -> None:
         """Records that these sizes are not 1: squeeze removes a dimension of size 1."""
@@ -315,7 +319,7 @@ def run_with_symbols(
             copied = run.copied(model)
             args, kwargs = arguments([fake for fake, _ in made])
             state = ModuleState(copied)
-            with enable_python_dispatcher(), run.mode, _SizedOps(recorder), Calls(run):
+            with enable_python_dispatcher(), run.mode, _Ops(recorder), Calls(run.call):
                 copied(*args, **kwargs)
                 run.writes = run.writes or state.replaced_weight()
                 if changes := state.changed():  # by a cache, or by each run

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from torchalgo._base.fake_errors import fake_mode, reads_values
 from torchalgo._base.kept_autocast import kept_autocast
+from torchalgo._capture.fake_run import memory_of, written
 
 
 def why_not_planned(model: nn.Module, tensors: Sequence[torch.Tensor]) -> str:
@@ -68,7 +69,7 @@ class _Effects(TorchDispatchMode):
         if is_fake(tensor):
             return tensor
         fake = self._mode.from_tensor(tensor)
-        self._names.setdefault(_memory(fake), name)
+        self._names.setdefault(memory_of(fake), name)
         self._kept.append(fake)
         return fake
 
@@ -76,7 +77,7 @@ class _Effects(TorchDispatchMode):
         """Returns the name of a weight that a tensor, or one in a list, is a view of."""
         tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
         fakes = map(self._fake, tensors)
-        return next(filter(None, (self._names.get(_memory(fake), "") for fake in fakes)), "")
+        return next(filter(None, (self._names.get(memory_of(fake), "") for fake in fakes)), "")
 
     def of_outputs(self, outputs: Any) -> str:
         """Returns why a plan cannot return these outputs; empty if it can."""
@@ -98,14 +99,5 @@ class _Effects(TorchDispatchMode):
         given = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
         if given.get("training") is True and given.get("running_mean") is not None:
             return "its batch norms are in train mode: call model.eval()"
-        for argument in func._schema.arguments:
-            is_written = argument.alias_info is not None and argument.alias_info.is_write
-            name = self._weight_in(given.get(argument.name)) if is_written else ""
-            if name:
-                return f"it writes to {name} ({func.name()})"
-        return ""
-
-
-def _memory(fake: torch.Tensor) -> int:
-    """Returns what stands for the memory of a tensor, which its views have in common."""
-    return int(fake.untyped_storage()._cdata)
+        name = self._weight_in([*written(func, args, kwargs)])
+        return f"it writes to {name} ({func.name()})" if name else ""
