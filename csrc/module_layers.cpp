@@ -11,10 +11,14 @@ namespace py = pybind11;
 namespace torchalgo {
 namespace {
 
-// Returns a number that differs after each change of the dict. Later versions of Python have none
-// for extensions; 0 means that the dict must be compared.
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // ma_version_tag, since Python 3.12
+#endif
+
+// Returns a number that differs after each change of the dict. From Python 3.13 on, an object may
+// change without a new number for its dict; 0 means that the dict must be compared.
 std::uint64_t version_of(const py::object& dict) {
-#if PY_VERSION_HEX < 0x030C0000
+#if PY_VERSION_HEX < 0x030D0000
   return reinterpret_cast<const PyDictObject*>(dict.ptr())->ma_version_tag;
 #else
   return 0;

@@ -17,16 +17,16 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import fx, nn
 
 from torchalgo._C import Error
-from torchalgo._dynamo.compiled_graph import NO_CONVOLUTIONS, CompiledGraph
-from torchalgo._dynamo.options import read_options
-from torchalgo._dynamo.read_graph import is_weight, read_inputs
 from torchalgo._ir.plan import Plan
 from torchalgo._ir.plan.text_table import ShownAsText
+
+if TYPE_CHECKING:
+    from torchalgo._dynamo.compiled_graph import CompiledGraph
 
 __all__ = ["GraphReport", "Report", "backend", "refresh", "report"]
 
@@ -57,6 +57,12 @@ def backend(
     Returns: the function that runs the graph. A graph without convolutions is run by PyTorch.
     Raises: torchalgo.Error if the mode or an option is unknown, or if a value is not allowed.
     """
+    # These import torch._dynamo, which takes a second. torchalgo imports this module at once:
+    # torch.compile raises "duplicate name" if a second thread loads the backend meanwhile.
+    from torchalgo._dynamo.compiled_graph import NO_CONVOLUTIONS, CompiledGraph
+    from torchalgo._dynamo.options import read_options
+    from torchalgo._dynamo.read_graph import is_weight, read_inputs
+
     read = read_options(mode, options)
     inputs = read_inputs(graph_module, example_inputs)
     if not _has_convolutions(graph_module):

@@ -21,6 +21,7 @@ import os
 import subprocess
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
@@ -48,6 +49,13 @@ class Start:
 
     time_s: float = dataclasses.field(default_factory=time.monotonic)
     commit: dict[str, Any] = dataclasses.field(default_factory=lambda: _commit())
+
+
+def told(error: BaseException) -> str:
+    """Returns the text of an error, with the calls that led to it."""
+    calls = traceback.extract_tb(error.__traceback__)[-5:]
+    where = ", ".join(f"{Path(call.filename).name}:{call.lineno}" for call in calls)
+    return f"{type(error).__name__}: {error} ({where})"
 
 
 def outcomes_of(fuzzer: Fuzzer, seed: int) -> list[str] | FindingError:

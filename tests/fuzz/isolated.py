@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Generator, Iterable
 
-from campaign import FindingError, Fuzzer, outcomes_of
+from campaign import FindingError, Fuzzer, outcomes_of, told
 
 PROCESS_S = 20.0  # a process ends after this time, so that leaks cannot add up
 TIMEOUT_S = 120  # for one seed; a busy machine is slow
@@ -70,4 +70,4 @@ def _outcomes_or_error(fuzzer: Fuzzer, seed: int) -> list[str] | FindingError:
     try:
         return outcomes_of(fuzzer, seed)
     except Exception as error:
-        return FindingError(f"{type(error).__name__}: {error}")
+        return FindingError(told(error))

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 import torchalgo
 from support.command import run
+from support.model_state import is_same, state_of
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._capture.free_sizes import look_at
 from torchalgo._capture.kept_model import kept_model
@@ -169,29 +170,6 @@ def test_what_a_model_keeps_of_a_call_is_no_change(head: Head) -> None:
 
 
 # ---- the model is given back as it was -----------------------------------------------------------
-
-
-def state_of(model: nn.Module) -> list[Any]:
-    tensors = [t for _, t in [*model.named_parameters(), *model.named_buffers()]]
-    tables = [{k: v for k, v in m.__dict__.items() if k != "lists"} for m in model.modules()]
-    return [
-        [(id(t), t.data_ptr(), t._version, t.clone()) for t in tensors],
-        [{k: (id(v), dict(v) if isinstance(v, dict) else 0) for k, v in t.items()} for t in tables],
-        list(model.lists),  # type: ignore[arg-type]
-        torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist(),
-        torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads(),
-        torch.Tensor.stride, torch.SymInt.__repr__, torch.jit._trace._trace_module_map,
-    ]  # fmt: skip
-
-
-def is_same(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(is_same, one, other))
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(is_same(one[k], other[k]) for k in one)
-    return bool(one == other)
 
 
 def shakes(model: Any, y: Tensor) -> Tensor:
@@ -357,6 +335,29 @@ def test_overrides_of_a_model_in_parts_name_layers_of_the_whole() -> None:
     fast = torchalgo.optimize(net(READS["numpy"]), X, overrides=overrides, **QUIET)
     names = {node.name: node.primitive for node in fast.parts["body"].plan.nodes}
     assert names["0"].startswith("aten.conv")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error"),
+    [
+        ({"body.*": "aten.conv"}, ""),
+        ({"*": "aten.conv"}, ""),
+        ({"bdoy.*": "aten.conv"}, r"TA4202 .*'bdoy.\*' matches no module of a planned part"),
+        ({"body.0": "aten.conf"}, "TA4004 .*did you mean 'aten.conv'"),
+        ({"body.2": "cpu.winograd_f4x4_3x3"}, "TA4203 .*refuses"),
+        (["body.0"], "TA4201 .*got list"),
+        ({"body.0": 1}, "TA4201 .*'body.0': 1"),
+    ],
+)
+def test_overrides_that_cannot_be_kept_are_errors_in_parts_too(overrides: Any, error: str) -> None:
+    model = net(READS["numpy"])
+    if error:
+        with pytest.raises(torchalgo.Error, match=error):
+            torchalgo.optimize(model, X, overrides=overrides, **QUIET)
+        return
+    fast = torchalgo.optimize(model, X, overrides=overrides, **QUIET)
+    convolutions = [each for each in fast.parts["body"].plan.nodes if each.name in ("0", "2")]
+    assert [each.primitive.partition(":")[0] for each in convolutions] == ["aten.conv"] * 2
 
 
 def test_several_shapes_of_a_model_in_parts() -> None:

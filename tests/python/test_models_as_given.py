@@ -22,6 +22,7 @@ from torch import Tensor
 
 import torchalgo
 from support import models_as_given_io, models_as_given_layers  # noqa: F401
+from support.model_state import is_same, state_of
 from support.models_as_given import GIVEN, Arguments, Given
 from support.nets import arguments
 
@@ -76,7 +77,12 @@ def optimized(given: Given, **options: Any) -> torchalgo.Optimized:
     """Optimizes for the planned sizes. A model with keyword arguments is planned by a call."""
     args, kwargs = given.arguments(*given.planned)
     if not kwargs:
-        return torchalgo.optimize(given.model(), args, **arguments(**options))
+        model = given.model()
+        before = state_of(model)
+        try:
+            return torchalgo.optimize(model, args, **arguments(**options))
+        finally:
+            assert is_same(before, state_of(model)), "optimize changed the model"
     fast = torchalgo.optimize(given.model(), **arguments(**options))
     if (error := call(fast, (args, kwargs)).error) is not None:
         raise error

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import copy
 import random
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -98,6 +100,25 @@ def test_one_model_may_be_optimized_in_several_threads() -> None:
         assert [node.name for node in fast.plan.nodes] == names
         assert torch.allclose(fast(X), model(X), rtol=1e-4, atol=1e-5)
     assert state() == before
+
+
+COMPILE_FIRST = """
+import threading, torch, torchalgo
+from torch._dynamo import lookup_backend
+begin, found = threading.Barrier(8), []
+def run():
+    begin.wait()
+    found.append(lookup_backend("torchalgo"))
+threads = [threading.Thread(target=run) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert found == [torchalgo.dynamo.backend] * 8, found
+"""
+
+
+def test_several_threads_may_find_the_backend_of_torch_compile_first() -> None:
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", COMPILE_FIRST], check=True)
 
 
 @torch.no_grad()

@@ -21,9 +21,11 @@ from torchalgo._capture.freeze import tensors_in
 from torchalgo._capture.kept_model import KeptModel, kept_model
 from torchalgo._capture.settings import Options
 from torchalgo._capture.shapes import shapes_of
+from torchalgo._ir.overrides import check_form, near_layers
 from torchalgo._run.optimized import Optimized
 from torchalgo._run.original import Original, Planned
 
+_OF_OVERRIDES = ("TA4004", "TA4201", "TA4202", "TA4203")  # codes of their errors
 MOST_CALLS = 4  # of one part that get a plan; others run the nearest one
 
 _CONVOLUTIONS = (nn.modules.conv._ConvNd, torch.jit.ScriptModule)
@@ -41,20 +43,23 @@ def plan_parts(
     Args:
         calls: the calls of the whole model, which show what its submodules are called with.
         planner: plans calls of a submodule with such options; its last argument is None.
+
+    Raises: torchalgo.Error if an override names no layer of a part, or cannot be kept.
     """
     found = dict(_largest(model, "", _calls_of_parts(model, calls)))
+    overrides = _overrides_by_part(options.overrides, {n: model.get_submodule(n) for n in found})
     planned: dict[str, Optimized] = {}
     for i, (name, of_part) in enumerate(found.items()):
         part = model.get_submodule(name)
         seconds = max(1.0, call.part(len(found) - i).deadline.budget_s)
-        own = dataclasses.replace(
-            options, budget_s=seconds, overrides=_overrides_of(options.overrides or {}, name, part)
-        )
+        own = dataclasses.replace(options, budget_s=seconds, overrides=overrides.get(name))
         call.progress.say(f"part {i + 1} of {len(found)}: {name}")
         original = Original(part, functools.partial(planner, own))
         try:
             result = original.plan(of_part)
         except Error as problem:
+            if problem.code in _OF_OVERRIDES:
+                raise
             call.progress.say(f"{name} runs as it was given: {problem}")
             continue
         if result.as_given is not None:
@@ -123,14 +128,28 @@ def _has_convolutions(module: nn.Module) -> bool:
     return any(isinstance(each, _CONVOLUTIONS) for each in module.modules())
 
 
-def _overrides_of(
-    overrides: Mapping[str, Any], name: str, part: nn.Module
-) -> dict[str, Any] | None:
-    """Returns the overrides for the layers of a part, with globs of the part's own names."""
-    own = {
-        layer: primitive
-        for layer, _ in part.named_modules()
-        for glob, primitive in overrides.items()
-        if fnmatch.fnmatchcase(f"{name}.{layer}".removesuffix("."), glob)
+def _overrides_by_part(overrides: Any, parts: Mapping[str, nn.Module]) -> dict[str, Any]:
+    """Returns the overrides of the layers of each part, by the part's own names of them.
+
+    As in a plan of the whole, a glob selects convolutions, or other modules if it matches none.
+    """
+    if not overrides:
+        return {}
+    check_form(overrides)
+    layers = {
+        f"{part}.{layer}".removesuffix("."): (part, layer, isinstance(module, _CONVOLUTIONS))
+        for part, within in parts.items()
+        for layer, module in within.named_modules()
     }
-    return own or None
+    own: dict[str, Any] = {}
+    for glob, primitive in overrides.items():
+        named = [each for name, each in layers.items() if fnmatch.fnmatchcase(name, glob)]
+        if not named:
+            names = [name for name, (*_, is_convolution) in layers.items() if is_convolution]
+            raise Error(
+                f"TA4202 overrides: {glob!r} matches no module of a planned part (the model runs in"
+                f" parts){near_layers(glob, names)}"
+            )
+        for part, layer, _ in [each for each in named if each[2]] or named:
+            own.setdefault(part, {})[layer] = primitive
+    return own

@@ -30,22 +30,28 @@ def forced_primitives(
     forced: dict[int, str] = {}
     if not overrides:
         return forced
-    if not isinstance(overrides, Mapping):
-        raise Error(
-            f"TA4201 overrides: got {type(overrides).__name__}, expected {{glob of layer names:"
-            " primitive name}, such as {'layer1.*.conv2': 'cpu.winograd_f4x4_3x3'}"
-        )
+    check_form(overrides)
     nodes, by_anchor, refusals = graph.nodes, found.by_anchor, found.refusals
     for pattern, primitive in overrides.items():
-        if not isinstance(pattern, str) or not isinstance(primitive, str):
-            raise Error(
-                f"TA4201 overrides: {pattern!r}: got {primitive!r}, expected {{glob of layer names:"
-                " primitive name}, such as {'layer1.*.conv2': 'cpu.winograd_f4x4_3x3'}"
-            )
         for index in _matches(nodes, pattern):
             check_offered(nodes[index], by_anchor[index], refusals[index], pattern, primitive)
             forced[index] = primitive
     return forced
+
+
+def check_form(overrides: object) -> None:
+    """Raises torchalgo.Error if `overrides` is no mapping of names to names."""
+    if not isinstance(overrides, Mapping):
+        given = type(overrides).__name__
+    else:
+        odd = [each for each in overrides.items() if not all(isinstance(x, str) for x in each)]
+        if not odd:
+            return
+        given = f"{odd[0][0]!r}: {odd[0][1]!r}"
+    raise Error(
+        f"TA4201 overrides: got {given}, expected {{glob of layer names: primitive name}}, such as"
+        " {'layer1.*.conv2': 'cpu.winograd_f4x4_3x3'}"
+    )
 
 
 def check_offered(
