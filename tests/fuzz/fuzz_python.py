@@ -253,15 +253,19 @@ def baselines(seed: int) -> list[str]:
     prepare()
     rng = random.Random(seed)
     layers: list[nn.Module] = []
-    width = 8
-    for _ in range(rng.randrange(1, 4)):
-        groups, kernel = rng.choice([1, 2, 4, 8]), rng.choice([1, 1, 2, 3])
-        layers.append(nn.Conv2d(
-            width, width, kernel, stride=rng.choice([1, 2, (1, 2), (2, 1)]),
-            padding=rng.choice([0, 1]), dilation=rng.choice([1, 2]), groups=groups,
-        ))  # fmt: skip
+    groups = rng.choice([1, 2, 3, 4])
+    width = groups * rng.choice([4, 16])
+    size = [rng.choice([1, 2, 5, 8, 19]) for _ in range(2)]  # rare ones have faults
+    x = torch.rand(rng.choice([1, 2]), width, *size)
     torch.manual_seed(seed)
-    model, x = nn.Sequential(*layers).eval(), torch.rand(rng.choice([1, 2]), width, 19, 23)
+    for _ in range(rng.choice([1, 1, 2])):
+        wide = groups * rng.choice([4, 16, 17])
+        layers.append(nn.Conv2d(
+            width, wide, rng.choice([1, 1, 1, 2, 3]), stride=rng.choice([1, 2, (1, 2), (2, 1)]),
+            padding=rng.choice([0, 1, 1]), dilation=rng.choice([1, 2]), groups=groups,
+        ))  # fmt: skip
+        width = wide
+    model = nn.Sequential(*layers).eval()
     try:
         model(x)
     except RuntimeError:
