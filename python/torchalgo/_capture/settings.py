@@ -144,6 +144,7 @@ class Options(Settings):
     training: bool = False
     budget_s: float | None = None
     objective: Objective = "latency"
+    whole_budget_s: float = 0.0  # of the call of which this is one plan or one part
 
     @staticmethod
     def of(settings: Settings, **arguments: Any) -> Options:
