@@ -107,7 +107,7 @@ def measure(network: str, other: Path, rounds: int, budget_s: float) -> dict[str
 
 
 def main() -> int:
-    parser = make_parser(__doc__)
+    parser = make_parser(__doc__, has_records=True)
     parser.add_argument("other", type=Path, help="the folder that holds the other torchalgo")
     parser.add_argument("--networks", nargs="+", default=board(), metavar="NAME", help="not all")
     parser.add_argument("--rounds", type=count, default=15)

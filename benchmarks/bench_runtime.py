@@ -164,7 +164,7 @@ def run_memory(args: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    parser = harness.make_parser(__doc__, can_resume=True)
+    parser = harness.make_parser(__doc__, can_resume=True, has_records=True)
     parser.add_argument("what", choices=["dispatch", "memory"])
     parser.add_argument(
         "networks", nargs="*", type=network_name, metavar="NETWORK", help=f"memory: {NAMES}"
