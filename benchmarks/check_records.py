@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks that every record is of a commit of this repository, and that README says what they say.
 
-    python benchmarks/check_records.py
-
-Records are the lines of benchmarks/results and tests/fuzz/records, and the tables. Those from
-CLEAN_SINCE on must be of trees without changes; fuzzers may be newer than the commit. Needs git and
-the history of the checkout, and no build. Exit status 1 if a record or a claim is wrong. A clone
-without history cannot tell: then the script says so, and the status is 0.
+`record_tests.py commits` calls it. Records are the lines of benchmarks/results and of
+tests/fuzz/records, and the tables. Those from CLEAN_SINCE on must be of trees without changes;
+fuzzers may be newer than the commit. A clone without history cannot tell.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import RESULTS, ROOT, Record, make_parser, read_lines, run_script
+from harness import RESULTS, ROOT, Record, read_lines
 
 FUZZ = ROOT / "tests" / "fuzz" / "records"
 CLEAN_SINCE = "2026-11-28"  # before, records of trees with changes were kept
@@ -165,8 +162,8 @@ def wrong_claims(readme: str) -> list[str]:
     return [f"README.md: expected {claim!r}" for claim in claims if claim not in text]
 
 
-def main() -> int:
-    make_parser(__doc__).parse_args()
+def check_commits() -> int:
+    """Prints what is wrong, or how many records there are. Returns the exit status."""
     records = all_found()
     wrong = wrong_records(records)
     claims = wrong_claims((ROOT / "README.md").read_text())
@@ -182,7 +179,3 @@ def main() -> int:
             f" were rewritten; {dirty} of trees with changes"
         )
     return 1 if wrong or claims else 0
-
-
-if __name__ == "__main__":
-    run_script(main)
