@@ -143,7 +143,7 @@ def _ratio_to_best(record: Record) -> float:
     times = {**record["step_ms"]}
     own = times.pop("torchalgo")
     best = min(times.values(), key=statistics.median)
-    return statistics.median(b / a for a, b in zip(own, best, strict=True))
+    return float(statistics.median(b / a for a, b in zip(own, best, strict=True)))
 
 
 def wrong_claims(readme: str) -> list[str]:

@@ -33,7 +33,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from drafts import RESULTS as RESULTS
-from drafts import ROOT, DraftAction, git_state, place_of
+from drafts import ROOT as ROOT
+from drafts import DraftAction
+from drafts import git_state as git_state
+from drafts import place_of as place_of
 
 PARENT = "TORCHALGO_BENCH_PARENT"  # set in a child: the process with which it ends
 SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
