@@ -329,7 +329,7 @@ def run_compare(args: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    parser = harness.make_parser(__doc__)
+    parser = harness.make_parser(__doc__, has_records=True)
     parser.add_argument("what", choices=["time", "show", "compare", "serve"], metavar="WHAT",
                         help="time, show or compare")  # fmt: skip
     parser.add_argument("words", nargs="*", metavar="NETWORK", help="compare: of torchvision")

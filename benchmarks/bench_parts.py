@@ -121,7 +121,7 @@ def look_at_board() -> int:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = make_parser(__doc__, has_records=True)
     parser.add_argument("--board", action="store_true", help="only look at the board's networks")
     parser.add_argument("--models", nargs="+", metavar="NAME", help="default: all")
     parser.add_argument("--budget-s", type=seconds, default=60.0, help="of each model")

@@ -367,7 +367,7 @@ RUNS = {"lazy": run_lazy, "anytime": run_anytime, "predict": run_predict}
 
 
 def main() -> int:
-    parser = make_parser(__doc__)
+    parser = make_parser(__doc__, has_records=True)
     parser.add_argument("what", choices=[*RUNS, "globality", "gpu"])
     parser.add_argument("tables", nargs="*", type=Path, help="default: all of benchmarks/tables")
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/NAME.jsonl")

@@ -255,7 +255,7 @@ def run_one(name: str, options: harness.Record) -> harness.Record:
         "schema": 1,
         "benchmark": "training",
         "network": name,
-        **{key: options[key] for key in ("batch", "size", "threads")},
+        **{key: options[key] for key in ("batch", "size", "threads", "tune_s")},
         "plan_s": round(plan_s, 1),
         "regions": [
             {

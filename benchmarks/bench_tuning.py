@@ -371,7 +371,7 @@ def run_context(args: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    parser = harness.make_parser(__doc__, can_resume=True)
+    parser = harness.make_parser(__doc__, can_resume=True, has_records=True)
     parser.add_argument("what", choices=["regret", "context"])
     parser.add_argument("networks", nargs="*", type=network_name, metavar="NETWORK", help=NAMES)
     parser.add_argument(

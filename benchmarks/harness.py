@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import ctypes
 import datetime
-import functools
 import importlib
 import json
 import os
@@ -33,30 +32,18 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NoReturn
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+from drafts import RESULTS as RESULTS
+from drafts import ROOT as ROOT
+from drafts import DraftAction
+from drafts import git_state as git_state
+from drafts import place_of as place_of
+
 PARENT = "TORCHALGO_BENCH_PARENT"  # set in a child: the process with which it ends
 SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 Record = dict[str, Any]
 
 # ---- records -------------------------------------------------------------------------------------
-
-
-@functools.cache
-def git_state() -> Record:
-    """Returns the commit and whether the tree differs from it, as they were at the first call."""
-
-    def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        return done.stdout.strip()
-
-    return {
-        "commit": git("rev-parse", "--short", "HEAD"),
-        "dirty": bool(git("status", "--porcelain")),
-    }
 
 
 def machine_state() -> Record:
@@ -113,8 +100,9 @@ def record(
     """Appends a record, stamped, to a file of JSON lines, shows it and returns it.
 
     The record is on disk when this returns. A torn last line of a killed run is closed first.
+    Raises: SystemExit if the tree has changes; see drafts.py.
     """
-    whole = stamped(line)
+    whole, path = stamped(line), place_of(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab+") as file:
         if file.seek(0, os.SEEK_END):
@@ -146,7 +134,7 @@ def done_before(path: Path, key: str, same: Mapping[str, Any]) -> dict[str, Reco
     """
     wanted = {**same, "commit": git_state()["commit"]}
     found = {}
-    for line in read_lines(path):
+    for line in read_lines(place_of(path)):
         fields = {**line.get("git", {}), **line}
         if key in line and all(fields.get(name) == value for name, value in wanted.items()):
             found[str(line[key])] = line
@@ -270,6 +258,7 @@ def measure_each(
         options: of `record`.
     """
     outcome, started = Outcome(), time.monotonic()
+    place_of(out)  # a tree with changes is refused before anything is measured
     for name, arguments in cases.items():
         if done and name in done:
             print(f"{name}: is in {out}", file=sys.stderr, flush=True)
@@ -304,10 +293,17 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefa
 
 
 def make_parser(
-    doc: str | None, out: Path | None = None, *, can_resume: bool = False
+    doc: str | None,
+    out: Path | None = None,
+    *,
+    can_resume: bool = False,
+    has_records: bool = False,
 ) -> argparse.ArgumentParser:
-    """Returns a parser whose --help is a script's docstring, with --out and --resume if asked."""
+    """Returns a parser whose --help is a script's docstring, with the options that are asked for:
+    --out, --resume, and --draft for scripts with `out` or `has_records`."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=_HelpFormatter)
+    if out is not None or has_records:
+        parser.add_argument("--draft", action=DraftAction)
     if out is not None:
         parser.add_argument("--out", type=Path, default=out, help="records are appended here")
     if can_resume:

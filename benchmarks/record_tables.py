@@ -182,7 +182,7 @@ def record_one(name: str, size: int | None, budget_s: float, threads: int, path:
 
 
 def main() -> int:
-    parser = harness.make_parser(__doc__)
+    parser = harness.make_parser(__doc__, has_records=True)
     parser.add_argument(
         "networks", nargs="*", type=network_name, metavar="NETWORK", help=f"{NAMES}; default: 15"
     )
@@ -193,6 +193,8 @@ def main() -> int:
     parser.add_argument("--size", type=harness.count, help="of images; default: each network's own")
     parser.add_argument("--out", type=Path, default=FOLDER, help="the folder of the tables")
     args = parser.parse_args()
+    args.out = harness.place_of(args.out)
+    args.out.mkdir(parents=True, exist_ok=True)
     start, failures = time.perf_counter(), 0
     paths = {name: args.out / f"{name}.json.gz" for name in args.networks or NETWORKS}
     todo = [name for name, path in paths.items() if not path.exists()]

@@ -4,6 +4,7 @@
     make test-all                               # takes half an hour, runs and records all tests
     python benchmarks/record_tests.py add RUN.json --seconds 1500   # what `make test-all` calls
     python benchmarks/record_tests.py check                         # what CI calls first
+    python benchmarks/record_tests.py commits                       # what it calls next
 
 `make test` leaves out tests that take long. So that none of them rots, `check` fails if more than
 MOST_COMMITS commits have changed csrc or python since the commit of the last full run.
@@ -13,6 +14,8 @@ add: RUN.json is what `pytest --record` wrote. Appends one line to results/test_
   results/test_durations.json. Refuses a tree with changes, since its commit does not tell what ran.
 check: needs git and the history of the checkout, and no build. Exit status 1 if there is no recent
   full run.
+commits: looks for the commit of each record of this repository, and compares README with records.
+  Takes a second and needs no build. Exit status 1 if one is wrong; 0 in a clone without history.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from check_records import check_commits
 from harness import RESULTS, ROOT, git_state, make_parser, read_lines, record, run_script
 
 RUNS = RESULTS / "test_all.jsonl"
@@ -86,6 +90,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     adds.add_argument("run", type=Path)
     adds.add_argument("--seconds", type=int, required=True, help="of the whole `make test-all`")
     commands.add_parser("check")
+    commands.add_parser("commits")
     return parser.parse_args(arguments)
 
 
@@ -93,6 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_options(arguments)
     if options.command == "check":
         return check()
+    if options.command == "commits":
+        return check_commits()
     add(options.run, options.seconds)
     return 0
 

@@ -138,6 +138,7 @@ void bind_candidates(py::module_& m) {
       .def_readonly("covers", &Candidate::covers)
       .def_readonly("primitive", &Candidate::primitive)
       .def_readonly("inputs", &Candidate::inputs)
+      .def_readonly("is_componentwise", &Candidate::is_componentwise)
       .def_property_readonly("problem", [](const Candidate& c) { return to_string(c.problem); });
   py::class_<Refusal>(m, "Refusal")
       .def_readonly("problem", &Refusal::problem)
@@ -155,6 +156,8 @@ void bind_candidates(py::module_& m) {
       .def_readonly("is_deterministic", &Traits::is_deterministic)
       .def_readonly("is_runtime_compiled", &Traits::is_runtime_compiled)
       .def_readonly("numerics", &Traits::numerics)
+      .def_property_readonly("is_componentwise",
+                             [](const Traits& t) { return transform_of(t).empty(); })
       .def_readonly("hidden_bytes", &Traits::hidden_bytes);
 }
 
@@ -478,6 +481,16 @@ void bind_measuring(py::module_& m) {
       },
       py::arg("problem"), py::arg("primitives"), py::arg("max_rel_error"), py::arg("seed") = 0,
       py::arg("device") = py::none(), py::arg("board") = py::none());
+  m.def(
+      "componentwise_error",
+      [](const std::string& problem, const Primitive& primitive, std::uint64_t seed,
+         const std::optional<Device>& device) {
+        const py::gil_scoped_release no_gil;
+        return componentwise_error(all_algorithms(), parse_problem(problem), primitive, seed,
+                                   device.value_or(Device()));
+      },
+      py::arg("problem"), py::arg("primitive"), py::arg("seed") = 0,
+      py::arg("device") = py::none());
 }
 
 void bind_settings(py::module_& m) {

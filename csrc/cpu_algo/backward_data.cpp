@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cpu_algo/strided_backward_data.h"
+#include "ir/arithmetic.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -21,7 +22,7 @@ Primitive exchanged(Primitive primitive) {
   return primitive;
 }
 
-Offer offer_backward_data(const Algorithm& forward, const ConvProblem& conv, const Device& device) {
+Offer offer_backward_data(const OfferOf& forward, const ConvProblem& conv, const Device& device) {
   if (conv.stride_h != 1 || conv.stride_w != 1) {
     return offer_strided_backward_data(forward, conv, device);
   }
@@ -31,9 +32,16 @@ Offer offer_backward_data(const Algorithm& forward, const ConvProblem& conv, con
             "runs bwd_data as a forward convolution, which needs no more padding than dilation * "
             "(filter - 1)"};
   }
-  Offer offer = forward.offer(*twin, device);
+  Offer offer = forward(*twin, device);
   for (Primitive& primitive : offer.primitives) primitive = exchanged(std::move(primitive));
   return offer;
+}
+
+OfferOf with_backward_data(OfferOf forward) {
+  return [forward = std::move(forward)](const Problem& problem, const Device& device) {
+    const ConvProblem* conv = as_backward_data(problem);
+    return conv != nullptr ? offer_backward_data(forward, *conv, device) : forward(problem, device);
+  };
 }
 
 }  // namespace
@@ -60,18 +68,16 @@ std::optional<ConvProblem> as_forward(const ConvProblem& conv) {
   twin.pad_h = conv.dilation_h * (conv.r - 1) - conv.pad_h;
   twin.pad_w = conv.dilation_w * (conv.s - 1) - conv.pad_w;
   const bool has_twin = !conv.is_3d && conv.stride_h == 1 && conv.stride_w == 1 &&
-                        twin.pad_h >= 0 && twin.pad_w >= 0 && twin.h >= 1 && twin.w >= 1;
+                        twin.pad_h >= 0 && twin.pad_w >= 0 && twin.h >= 1 && twin.w >= 1 &&
+                        refuse_sizes(twin).empty();
   return has_twin ? std::optional(twin) : std::nullopt;
 }
 
 Algorithm with_backward_data(Algorithm forward) {
   Algorithm both = forward;
+  both.offer = with_backward_data(std::move(both.offer));
+  if (both.offer_all) both.offer_all = with_backward_data(std::move(both.offer_all));
   const auto inner = std::make_shared<const Algorithm>(std::move(forward));
-  both.offer = [inner](const Problem& problem, const Device& device) {
-    const ConvProblem* conv = as_backward_data(problem);
-    return conv != nullptr ? offer_backward_data(*inner, *conv, device)
-                           : inner->offer(problem, device);
-  };
   both.prepare = [inner](const Problem& problem, const Primitive& primitive,
                          const Device& device) -> Kernel {
     const ConvProblem* conv = as_backward_data(problem);

@@ -25,8 +25,7 @@ struct Kernels {
 BatchShape shape_of(std::int64_t n, std::int64_t c, std::int64_t pixels, Layout layout) {
   const LaneShape image = lane_shape(layout, 1, c);
   BatchShape shape = {n, image.groups, pixels, image.lanes, c, 1, 1};
-  // Partial sums of f32 are exact enough for this many pixels, and there is work for many threads.
-  shape.part_size = std::min<std::int64_t>(pixels, shape.lanes == 1 ? 4096 : 1024);
+  shape.part_size = std::min(pixels, shape.lanes == 1 ? kernels::kPlanePart : kernels::kPixelPart);
   shape.parts = (pixels + shape.part_size - 1) / shape.part_size;
   return shape;
 }
@@ -271,6 +270,7 @@ Algorithms batch_norm(const std::string& isa) {
       TORCHALGO_PICK_KERNEL(isa, run_normalize)};
   Algorithm norm;
   norm.name = "cpu.batch_norm";
+  norm.version = 2;
   norm.rounding = 1;
   norm.offer = offer_batch_norm;
   norm.prepare = [kernels](const Problem& problem, const Primitive& primitive, const Device&) {
@@ -279,6 +279,7 @@ Algorithms batch_norm(const std::string& isa) {
   norm.packs_for_all_sizes = true;
   Algorithm sums;
   sums.name = "cpu.channel_sums";
+  sums.version = 2;
   sums.rounding = 1;
   sums.offer = offer_channel_sums;
   sums.prepare = [kernels](const Problem& problem, const Primitive& primitive, const Device&) {

@@ -56,24 +56,34 @@ std::string refusal_of(const ConvProblem& conv) {
 }
 
 // Offers tile sizes whose results are at least half as large as the filter; smaller tiles would
-// waste too much work. No larger size is offered beside one that holds the whole image.
-Offer offer(const Problem& problem, const Device&) {
+// waste too much work.
+Offer offer_all(const Problem& problem, const Device&) {
   const auto* conv = std::get_if<ConvProblem>(&problem);
   if (conv == nullptr) return {{}, "needs a convolution"};
   if (std::string refusal = refusal_of(*conv); !refusal.empty()) return {{}, std::move(refusal)};
   const std::int64_t taps = std::max(conv->r, conv->s);
-  const std::int64_t image = std::max(conv->h + 2 * conv->pad_h + conv->extra_h,
-                                      conv->w + 2 * conv->pad_w + conv->extra_w);
   Offer offer;
   for (const std::int64_t size : kSizes) {
     if (2 * size < 3 * taps) continue;
     offer.primitives.push_back({fmt::format("cpu.fft.t{}", size), Layout::kNchw, Layout::kNchw, 0});
-    if (size >= image) break;
   }
   if (offer.primitives.empty()) {
     offer.refusal = fmt::format("needs a filter of at most {} rows and columns, got {}x{}",
                                 2 * *std::rbegin(kSizes) / 3, conv->r, conv->s);
   }
+  return offer;
+}
+
+// Offers no larger size beside one that holds the whole image.
+Offer offer(const Problem& problem, const Device& device) {
+  Offer offer = offer_all(problem, device);
+  if (!offer.refusal.empty()) return offer;
+  const auto& conv = std::get<ConvProblem>(problem);
+  const std::int64_t image =
+      std::max(conv.h + 2 * conv.pad_h + conv.extra_h, conv.w + 2 * conv.pad_w + conv.extra_w);
+  const auto enough = std::ranges::find_if(
+      offer.primitives, [&](const Primitive& each) { return variant_number(each) >= image; });
+  if (enough != offer.primitives.end()) offer.primitives.erase(enough + 1, offer.primitives.end());
   return offer;
 }
 
@@ -154,7 +164,9 @@ Kernel prepare(const Problem& problem, const Primitive& primitive, const Device&
 Algorithm fft(const std::string& /*isa*/) {
   return with_backward_data({.name = "cpu.fft",
                              .rounding = 4,
+                             .numerics = {"fft"},
                              .offer = offer,
+                             .offer_all = offer_all,
                              .prepare = prepare,
                              .packs_for_all_sizes = true});
 }

@@ -25,6 +25,7 @@ Algorithm layer_norm(const std::string& isa) {
     const auto& norm = std::get<LayerNormProblem>(problem);
     return with_tensors(bind_layer_norm(norm, primitive.src, isa), problem, primitive);
   };
+  algorithm.packs_for_all_sizes = true;
   return algorithm;
 }
 

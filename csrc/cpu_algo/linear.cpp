@@ -16,20 +16,24 @@ namespace {
 constexpr const char* kPanels = "cpu.linear.panels";
 constexpr std::int64_t kMostPanelColumns = 2048;
 
-Offer offer_linear(const Problem& problem, const Device&) {
+Offer offer_all(const Problem& problem, const Device&) {
   const auto* linear = std::get_if<LinearProblem>(&problem);
   if (linear == nullptr) return {{}, "needs a linear layer"};
   const auto form = as_bias_add_activation(linear->epilogue);
   if (!form || form->add) return {{}, "needs an epilogue bias, activation"};
-  if (linear->n < 1 || linear->n > kMostLinearInputs) {
-    return {{},
-            fmt::format("reads weights for few inputs: needs a batch of 1 to {}, got {}",
-                        kMostLinearInputs, linear->n)};
-  }
   Offer offer = offer_f32("cpu.linear", linear->dtype, {Layout::kNchw});
   if (offer.refusal.empty() && linear->c <= kMostPanelColumns)
     offer.primitives.push_back({kPanels, Layout::kNchw, Layout::kNchw});
   return offer;
+}
+
+Offer offer(const Problem& problem, const Device& device) {
+  const auto* linear = std::get_if<LinearProblem>(&problem);
+  if (linear == nullptr || (linear->n >= 1 && linear->n <= kMostLinearInputs))
+    return offer_all(problem, device);
+  return {{},
+          fmt::format("reads weights for few inputs: needs a batch of 1 to {}, got {}",
+                      kMostLinearInputs, linear->n)};
 }
 
 }  // namespace
@@ -39,7 +43,8 @@ Algorithm linear(const std::string& isa) {
   algorithm.name = "cpu.linear";
   algorithm.rounding = 1;
   algorithm.version = 3;
-  algorithm.offer = offer_linear;
+  algorithm.offer = offer;
+  algorithm.offer_all = offer_all;
   algorithm.prepare = [isa](const Problem& problem, const Primitive& primitive, const Device&) {
     const auto& linear = std::get<LinearProblem>(problem);
     return with_tensors(bind_linear(linear, primitive.name == kPanels, isa), problem, primitive,

@@ -80,6 +80,7 @@ Algorithm make_conv_gemm(ConvGemmAlgorithm own, std::string_view isa) {
   Algorithm algorithm;
   algorithm.name = own.name;
   algorithm.rounding = 1;
+  if (own.strassen) algorithm.numerics = {"strassen"};
   algorithm.version = own.version;
   algorithm.offer = [own = std::move(own), build](const Problem& problem, const Device& device) {
     return offer(own, build, problem, device);

@@ -41,6 +41,7 @@ Algorithm make_depthwise(const DepthwiseAlgorithm& depthwise) {
     return with_tensors(bind_depthwise(conv, primitive.src, run, device.threads), problem,
                         primitive, [=] { return direct_work(problem); });
   };
+  algorithm.packs_for_all_sizes = true;
   return with_backward_data(std::move(algorithm));
 }
 

@@ -10,6 +10,7 @@ namespace torchalgo::cpu {
 Algorithm resize(const std::string& isa) {
   Algorithm algorithm;
   algorithm.name = "cpu.resize";
+  algorithm.version = 2;
   algorithm.rounding = 1;
   algorithm.offer = [](const Problem& problem, const Device&) -> Offer {
     const auto* resize = std::get_if<ResizeProblem>(&problem);

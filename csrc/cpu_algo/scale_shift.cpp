@@ -89,6 +89,7 @@ Algorithm scale_shift(const std::string& isa) {
                           const Problem& problem, const Primitive& primitive, const Device&) {
     return prepare_scale_shift(kernels, problem, primitive);
   };
+  algorithm.packs_for_all_sizes = true;
   return algorithm;
 }
 

@@ -52,7 +52,7 @@ std::int64_t workspace_bytes(const ConvChainProblem& chain) {
   return 2 * pool_of(chain).n * vector_floats(chain) * std::int64_t{sizeof(float)};
 }
 
-Offer offer(const Problem& problem, const Device&) {
+Offer offer_all(const Problem& problem, const Device&) {
   const auto* chain = std::get_if<ConvChainProblem>(&problem);
   if (chain == nullptr || !std::holds_alternative<PoolProblem>(chain->layers[0]))
     return {{}, "is a global average pooling with convolutions behind it"};
@@ -61,17 +61,21 @@ Offer offer(const Problem& problem, const Device&) {
     if (!is_pointwise(conv)) return {{}, "needs 1x1 filters without stride, padding or groups"};
     if (has(conv.epilogue, PostOp::kAdd)) return {{}, "needs an epilogue bias, activation"};
   }
-  const std::int64_t n = pool_of(*chain).n;
-  if (n > kMostLinearInputs) {
-    return {{},
-            fmt::format("reads weights for few inputs: needs a batch of 1 to {}, got {}",
-                        kMostLinearInputs, n)};
-  }
   Offer offer;
   for (const Layout layout : {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c}) {
     offer.primitives.push_back({"cpu.squeeze_excite", layout, layout, workspace_bytes(*chain)});
   }
   return offer;
+}
+
+Offer offer(const Problem& problem, const Device& device) {
+  Offer all = offer_all(problem, device);
+  if (!all.refusal.empty()) return all;
+  const std::int64_t n = pool_of(std::get<ConvChainProblem>(problem)).n;
+  if (n <= kMostLinearInputs) return all;
+  return {{},
+          fmt::format("reads weights for few inputs: needs a batch of 1 to {}, got {}",
+                      kMostLinearInputs, n)};
 }
 
 at::Tensor pack_panels(const ConvProblem& conv, const at::Tensor& weights) {
@@ -181,6 +185,7 @@ Algorithm squeeze_excite(const std::string& isa) {
   algorithm.rounding = 1;
   algorithm.version = 3;
   algorithm.offer = offer;
+  algorithm.offer_all = offer_all;
   algorithm.prepare = [kernels](const Problem& problem, const Primitive& primitive,
                                 const Device& device) {
     return prepare(kernels, problem, primitive, device);

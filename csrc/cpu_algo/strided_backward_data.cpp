@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "cpu_algo/backward_data.h"
+#include "ir/arithmetic.h"
 #include "provider/memory.h"
 #include "standalone/conv.h"
 #include "standalone/lanes.h"
@@ -182,19 +183,20 @@ std::vector<StridedPart> strided_parts(const ConvProblem& conv) {
     for (std::int64_t column = 0; column < conv.stride_w; ++column) {
       if (!has_paddings(conv, row, column)) return {};
       parts.push_back(part_of(conv, row, column));
-      if (!parts.back().twin && !conv.epilogue.empty()) return {};
+      const std::optional<ConvProblem>& twin = parts.back().twin;
+      if (twin ? !refuse_sizes(*twin).empty() : !conv.epilogue.empty()) return {};
     }
   }
   return parts;
 }
 
-Offer offer_strided_backward_data(const Algorithm& forward, const ConvProblem& conv,
+Offer offer_strided_backward_data(const OfferOf& forward, const ConvProblem& conv,
                                   const Device& device) {
   const std::vector<StridedPart> parts = strided_parts(conv);
   std::optional<Offer> all;
   for (const StridedPart& part : parts) {
     if (!part.twin) continue;
-    Offer own = forward.offer(*part.twin, device);
+    Offer own = forward(*part.twin, device);
     if (!own.refusal.empty()) return own;
     if (all) {
       intersect(all->primitives, own.primitives);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -25,9 +26,12 @@ struct StridedPart {
 /// none if `conv` is 3-D or dilated, has a residual, or if a part is no forward convolution.
 [[nodiscard]] std::vector<StridedPart> strided_parts(const ConvProblem& conv);
 
+/// `offer` or `offer_all` of an Algorithm.
+using OfferOf = std::function<Offer(const Problem&, const Device&)>;
+
 /// Returns the primitives that compute `conv`, a kBackwardData problem with a stride, by one run of
-/// `forward` for each part.
-[[nodiscard]] Offer offer_strided_backward_data(const Algorithm& forward, const ConvProblem& conv,
+/// what `forward` offers for each part.
+[[nodiscard]] Offer offer_strided_backward_data(const OfferOf& forward, const ConvProblem& conv,
                                                 const Device& device);
 [[nodiscard]] Kernel prepare_strided_backward_data(const Algorithm& forward,
                                                    const ConvProblem& conv,

@@ -56,40 +56,44 @@ std::string refusal_of(const WinogradTile& tile, const ConvProblem& conv) {
   for (const auto refuse : {refuse_dilation, refuse_broken_groups}) {
     if (refusal = refuse(conv); !refusal.empty()) return refusal;
   }
-  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
-  const std::int64_t direct = conv.r * conv.s * conv.n * dst[2] * dst[3];
-  const std::int64_t ours = winograd_tiles(tile, conv) * tile.elements();
-  if (ours >= direct) {
-    return fmt::format("saves nothing on a result of {}x{}: {} multiplications instead of {}",
-                       dst[2], dst[3], ours, direct);
-  }
   return {};
 }
 
-Offer offer(const WinogradAlgorithm& winograd, const Problem& problem, const Device& device) {
+Offer offer_all(const WinogradAlgorithm& winograd, const Problem& problem, const Device& device) {
   const WinogradTile& tile = winograd.tile;
   const auto* conv = std::get_if<ConvProblem>(&problem);
   if (conv == nullptr) return {{}, "needs a convolution"};
   if (std::string refusal = refusal_of(tile, *conv); !refusal.empty())
     return {{}, std::move(refusal)};
-  const std::int64_t tiles = winograd_tiles(tile, *conv);
   Offer offer;
-  std::int64_t smaller = 0;
-  std::int64_t least_bytes = 0;
   for (const int size : block_sizes(tile)) {
-    if (tiles <= smaller) break;  // one block holds all tiles: equal to the previous variant
-    smaller = size;
     const std::int64_t bytes = winograd_scratch_bytes({tile, winograd.layout, size}, *conv);
-    if (least_bytes == 0) least_bytes = bytes;
-    if (bytes > kScratchLimit) break;
     offer.primitives.push_back({fmt::format("{}.t{}", winograd.name, size), winograd.layout,
                                 winograd.layout, device.threads * bytes});
   }
-  if (offer.primitives.empty()) {
-    offer.refusal = fmt::format("needs {} KiB of scratch per thread for {} channels, allows {} KiB",
-                                least_bytes >> 10, conv->c, kScratchLimit >> 10);
-  }
   return offer;
+}
+
+// Offers the variants that may be the fastest.
+Offer offer(const WinogradAlgorithm& winograd, const Problem& problem, const Device& device) {
+  Offer all = offer_all(winograd, problem, device);
+  if (!all.refusal.empty()) return all;
+  const auto& conv = std::get<ConvProblem>(problem);
+  if (std::string why = why_slow(winograd.tile, conv); !why.empty()) return {{}, std::move(why)};
+  const std::int64_t tiles = winograd_tiles(winograd.tile, conv);
+  const std::int64_t least_bytes = all.primitives[0].workspace_bytes / device.threads;
+  const std::int64_t least = block_sizes(winograd.tile)[0];
+  std::erase_if(all.primitives, [&](const Primitive& primitive) {
+    const std::int64_t most = variant_number(primitive);
+    // One block holds all tiles: equal to the variant of half the size.
+    const bool is_equal = most > least && tiles <= most / 2;
+    return is_equal || primitive.workspace_bytes > device.threads * kScratchLimit;
+  });
+  if (all.primitives.empty()) {
+    all.refusal = fmt::format("needs {} KiB of scratch per thread for {} channels, allows {} KiB",
+                              least_bytes >> 10, conv.c, kScratchLimit >> 10);
+  }
+  return all;
 }
 
 // Counts the products of the transformed tiles. This is a lower bound: it leaves out the transforms
@@ -102,13 +106,29 @@ Work least_work(const WinogradTile& tile, const ConvProblem& conv) {
 
 }  // namespace
 
+std::string why_slow(const WinogradTile& tile, const ConvProblem& conv) {
+  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
+  const std::int64_t direct = conv.r * conv.s * conv.n * dst[2] * dst[3];
+  const std::int64_t ours = winograd_tiles(tile, conv) * tile.elements();
+  if (ours < direct) return {};
+  return fmt::format("saves nothing on a result of {}x{}: {} multiplications instead of {}", dst[2],
+                     dst[3], ours, direct);
+}
+
 Algorithm make_winograd(const WinogradAlgorithm& winograd, std::string_view isa) {
   Algorithm algorithm;
   algorithm.name = winograd.name;
   algorithm.version = winograd.version;
   algorithm.rounding = rounding_of(winograd.tile);
+  // F(2,3) forms d0 - d2, d1 + d2, d2 - d1 and d1 - d3. Each of its two results uses only those of
+  // the inputs that it reads, so a large value elsewhere does not reach it.
+  const bool is_local = winograd.tile == kernels::WinogradTile{{2, 3}, {2, 3}};
+  if (!is_local) algorithm.numerics = {"winograd"};
   algorithm.offer = [winograd](const Problem& problem, const Device& device) {
     return offer(winograd, problem, device);
+  };
+  algorithm.offer_all = [winograd](const Problem& problem, const Device& device) {
+    return offer_all(winograd, problem, device);
   };
   algorithm.prepare = [winograd, isa = std::string(isa)](const Problem& problem,
                                                          const Primitive& primitive,
@@ -118,6 +138,7 @@ Algorithm make_winograd(const WinogradAlgorithm& winograd, std::string_view isa)
     return with_tensors(bind_winograd(variant, conv, isa, device.threads), problem, primitive,
                         [=, tile = winograd.tile] { return least_work(tile, conv); });
   };
+  algorithm.packs_for_all_sizes = true;
   return with_backward_data(std::move(algorithm));
 }
 

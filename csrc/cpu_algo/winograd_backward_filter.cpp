@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cpu_algo/kernels/winograd_backward_filter.h"
+#include "cpu_algo/winograd.h"
 #include "cpu_algo/with_tensors.h"
 #include "provider/algorithm.h"
 #include "standalone/conv.h"
@@ -32,29 +33,15 @@ std::string refusal_of(const ConvProblem& conv) {
   for (const auto refuse : {refuse_dilation, refuse_broken_groups}) {
     if (refusal = refuse(conv); !refusal.empty()) return refusal;
   }
-  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
-  const std::int64_t direct = 9 * conv.n * dst[2] * dst[3];
-  const std::int64_t ours =
-      winograd_tiles(kernels::kBackwardFilterTile, conv) * kernels::kBackwardFilterTile.elements();
-  if (ours >= direct) {
-    return fmt::format("saves nothing on a result of {}x{}: {} multiplications instead of {}",
-                       dst[2], dst[3], ours, direct);
-  }
   return {};
 }
 
-Offer offer(const Problem& problem, const Device& device) {
+Offer offer_all(const Problem& problem, const Device& device) {
   const auto* conv = std::get_if<ConvProblem>(&problem);
   if (conv == nullptr) return {{}, "needs a convolution"};
   if (std::string refusal = refusal_of(*conv); !refusal.empty()) return {{}, std::move(refusal)};
-  const std::int64_t tiles = winograd_tiles(kernels::kBackwardFilterTile, *conv);
   Offer offer;
-  std::int64_t smaller = 0;
   for (const std::int64_t most : kMostTiles) {
-    if (tiles <= smaller) break;  // one block holds all tiles: equal to the previous variant
-    smaller = most;
-    const std::int64_t bytes = winograd_backward_filter_tile_bytes(*conv, most);
-    if (bytes > kTileBytesLimit) break;
     for (const Layout layout : {Layout::kNChw16c, Layout::kNhwc}) {
       const std::int64_t workspace =
           bind_winograd_backward_filter(*conv, layout, most, device.isa, device.threads)
@@ -62,10 +49,26 @@ Offer offer(const Problem& problem, const Device& device) {
       offer.primitives.push_back({fmt::format("{}.t{}", kName, most), layout, layout, workspace});
     }
   }
-  if (offer.primitives.empty()) {
-    offer.refusal = fmt::format("needs more than {} MiB for its tiles", kTileBytesLimit >> 20);
-  }
   return offer;
+}
+
+// Offers the variants that may be the fastest.
+Offer offer(const Problem& problem, const Device& device) {
+  Offer all = offer_all(problem, device);
+  if (!all.refusal.empty()) return all;
+  const auto& conv = std::get<ConvProblem>(problem);
+  if (std::string why = why_slow(kernels::kBackwardFilterTile, conv); !why.empty())
+    return {{}, std::move(why)};
+  const std::int64_t tiles = winograd_tiles(kernels::kBackwardFilterTile, conv);
+  std::erase_if(all.primitives, [&](const Primitive& primitive) {
+    const std::int64_t most = variant_number(primitive);
+    // One block holds all tiles: equal to the variant of half the size.
+    const bool is_equal = most > kMostTiles[0] && tiles <= most / 2;
+    return is_equal || winograd_backward_filter_tile_bytes(conv, most) > kTileBytesLimit;
+  });
+  if (all.primitives.empty())
+    all.refusal = fmt::format("needs more than {} MiB for its tiles", kTileBytesLimit >> 20);
+  return all;
 }
 
 // Counts the products of the transformed tiles, as that of the forward algorithm.
@@ -83,7 +86,9 @@ Algorithm winograd_backward_filter(const std::string& isa) {
   Algorithm algorithm;
   algorithm.name = kName;
   algorithm.rounding = 8;  // as cpu.winograd_f4x4_3x3, which has the same transforms
+  algorithm.numerics = {"winograd"};
   algorithm.offer = offer;
+  algorithm.offer_all = offer_all;
   algorithm.prepare = [isa](const Problem& problem, const Primitive& primitive,
                             const Device& device) {
     const auto& conv = std::get<ConvProblem>(problem);

@@ -17,6 +17,7 @@
 #include "import/names.h"
 #include "import/read_op.h"
 #include "import/shape_query.h"
+#include "ir/arithmetic.h"
 #include "simplify/simplify.h"
 #include "torchscript/constants.h"
 #include "torchscript/own_unit.h"
@@ -181,6 +182,8 @@ class Importer {
     hold_in_changed(node, reads);
     if (reads.empty() && made.outputs.empty()) return;
     OpReading reading = read_op(node, infos_);
+    std::string refusal = reading.problem ? refuse_sizes(*reading.problem) : "";
+    if (!refusal.empty()) reading = {.note = std::move(refusal)};
     made.inputs = reading.problem ? indices_of(reading.inputs) : reads;
     made.problem = std::move(reading.problem);
     made.note = node->blocks().empty() ? std::move(reading.note) : note_of_blocks(node);

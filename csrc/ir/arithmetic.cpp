@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "ir/arithmetic.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -183,7 +186,47 @@ Terms terms_of(const PoolGradientProblem& p) {
 Terms terms_of(const ChannelSumsProblem& p) { return product({p.per_image ? 1 : p.n, p.h, p.w}); }
 Terms terms_of(const ConvChainProblem&) { TORCHALGO_ASSERT(false); }
 
+std::int64_t largest_number(const ConvProblem& p) {
+  return std::max({p.n,     p.c,       p.d,        p.h,          p.w,          p.k,         p.t,
+                   p.r,     p.s,       p.stride_d, p.stride_h,   p.stride_w,   p.pad_d,     p.pad_h,
+                   p.pad_w, p.extra_h, p.extra_w,  p.dilation_d, p.dilation_h, p.dilation_w});
+}
+std::int64_t largest_number(const PoolProblem& p) {
+  return std::max({p.n, p.c, p.h, p.w, p.r, p.s, p.stride_h, p.stride_w, p.pad_h, p.pad_w,
+                   p.dilation_h, p.dilation_w, p.p, p.q});
+}
+std::int64_t largest_number(const PoolGradientProblem& p) { return largest_number(p.pool); }
+std::int64_t largest_number(const auto&) { return 0; }
+
+// Returns the sizes of all tensors of a layer, and those of the image with the zeros around it.
+std::vector<std::vector<std::int64_t>> tensors_of(const Problem& layer) {
+  std::vector<std::vector<std::int64_t>> tensors = input_sizes(layer);
+  tensors.push_back(result_sizes(layer));
+  tensors.push_back(weight_sizes(layer));
+  if (const auto* p = std::get_if<ConvProblem>(&layer)) {
+    tensors.push_back({p->n, p->c, p->d + 2 * p->pad_d, p->h + 2 * p->pad_h + p->extra_h,
+                       p->w + 2 * p->pad_w + p->extra_w});
+  }
+  return tensors;
+}
+
 }  // namespace
+
+std::string refuse_sizes(const Problem& problem) {
+  for (const Problem& layer : layers_of(problem)) {
+    const auto largest = std::visit([](const auto& p) { return largest_number(p); }, layer);
+    if (largest > kMostNumber)
+      return fmt::format("needs numbers of at most {}, got {}", kMostNumber, largest);
+    for (const std::vector<std::int64_t>& sizes : tensors_of(layer)) {
+      if (product(sizes) > kMostElements)
+        return fmt::format("needs tensors of at most 2^40 elements, got [{}]",
+                           fmt::join(sizes, ", "));
+    }
+    if (const double flops = flop_count(layer); flops > kMostFlops)
+      return fmt::format("needs at most 2^58 operations, got {:.1e}", flops);
+  }
+  return {};
+}
 
 double flop_count(const Problem& problem) {
   return std::visit([](const auto& p) { return flops_of(p); }, problem);

@@ -17,6 +17,7 @@ struct Candidate {
   Primitive primitive;
   std::vector<int>
       inputs;  // values in call order: src..., then the residual if the epilogue adds one
+  bool is_componentwise = true;  // a result rounds by the values that it reads: transform_of()
   bool operator==(const Candidate&) const = default;
 };
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ir/arithmetic.h"
 
 namespace torchalgo {
 namespace {
@@ -307,8 +308,16 @@ Problem with_input_sizes(const Problem& problem,
   const std::size_t expected = input_sizes(problem).size();
   TORCHALGO_CHECK(sizes.size() == expected, "TA4301 {}: expected {} inputs, got {}",
                   to_string(problem), expected, sizes.size());
+  for (const auto& each : sizes) {
+    TORCHALGO_CHECK(each.empty() || std::ranges::max(each) <= kMostNumber,
+                    "TA4301 {}: an input has sizes [{}], expected at most {}", to_string(problem),
+                    fmt::join(each, ", "), kMostNumber);
+  }
   Problem result = problem;
   std::visit([&](auto& p) { set_sizes(p, sizes); }, result);
+  const std::string refusal = refuse_sizes(result);
+  TORCHALGO_CHECK(refusal.empty(), "TA4301 {} on an input of sizes [{}]: {}", to_string(problem),
+                  fmt::join(sizes[0], ", "), refusal);
   const auto fitting = input_sizes(result);
   for (std::size_t i = 0; i < expected; ++i) {
     TORCHALGO_CHECK(fitting[i] == sizes[i], "TA4301 {}: input {} has sizes [{}], expected [{}]",

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ir/arithmetic.h"
 #include "ir/problem.h"
 
 namespace torchalgo {
@@ -211,8 +212,8 @@ class Reader {
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
     const bool has_leading_zero = rest_.size() > 1 && rest_[0] == '0' && end - rest_.data() > 1;
-    if (error != std::errc() || value < least || value > kLargest || has_leading_zero) {
-      fail(fmt::format("a number from {} to {}", least, kLargest));
+    if (error != std::errc() || value < least || value > kMostNumber || has_leading_zero) {
+      fail(fmt::format("a number from {} to {}", least, kMostNumber));
     }
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
     return value;
@@ -303,7 +304,6 @@ class Reader {
   }
 
  private:
-  static constexpr std::int64_t kLargest = 1'000'000'000;
   std::string_view text_, rest_;
 };
 
@@ -647,6 +647,8 @@ Problem parse_problem(std::string_view text) {
   Reader in(text);
   Problem problem = read_problem(in);
   if (!in.at_end()) in.fail("the end");
+  const std::string refusal = refuse_sizes(problem);
+  TORCHALGO_CHECK(refusal.empty(), "TA4001 '{}' is too large: {}", text, refusal);
   return problem;
 }
 

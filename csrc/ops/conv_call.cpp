@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ir/arithmetic.h"
 
 namespace torchalgo {
 namespace {
@@ -109,6 +110,7 @@ std::optional<ConvProblem> conv_problem(const ConvCall& call) {
   conv.pad_d = pad.d, conv.pad_h = pad.h, conv.pad_w = pad.w;
   conv.dilation_d = dilation.d, conv.dilation_h = dilation.h, conv.dilation_w = dilation.w;
   conv.groups = call.groups;
+  if (!refuse_sizes(conv).empty()) return std::nullopt;
   const std::vector<std::int64_t> fitting = conv_dst_sizes(conv);
   const Triple result = image(fitting), given = image(dst);
   if (fitting[0] != dst[0] || result.d != given.d || result.h != given.h || result.w != given.w) {

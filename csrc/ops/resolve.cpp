@@ -18,10 +18,12 @@ bool is_small(const Primitive& primitive) {
   return primitive.workspace_bytes <= CandidateOptions().workspace_limit_bytes;
 }
 
+// `all` includes the primitives that `algorithm` offers only by name.
 std::optional<Primitive> find_offered(const Algorithm& algorithm, const Problem& problem,
-                                      const Device& device, Layout src, Layout dst) {
+                                      const Device& device, Layout src, Layout dst,
+                                      bool all = false) {
   if (!runs_on(algorithm, device.kind)) return std::nullopt;
-  Offer offer = algorithm.offer(problem, device);
+  Offer offer = all ? offer_all(algorithm, problem, device) : algorithm.offer(problem, device);
   for (Primitive& primitive : offer.primitives) {
     if (primitive.src == src && primitive.dst == dst && is_small(primitive))
       return std::move(primitive);
@@ -96,18 +98,19 @@ std::optional<Resolution> resolve_in_layouts(const Algorithm* own, const Primiti
     return prepare_step(Step::kHeuristic, *find_algorithm(algorithms, proposed->name), problem,
                         *proposed, device, reason);
   }
-  const auto offered = [&](const Algorithm& algorithm) -> std::optional<Resolution> {
+  const auto offered = [&](const Algorithm& algorithm, bool all) -> std::optional<Resolution> {
     if (algorithm.offer_one) return std::nullopt;
-    const auto other = find_offered(algorithm, problem, device, planned.src, planned.dst);
+    const auto other = find_offered(algorithm, problem, device, planned.src, planned.dst, all);
     if (!other) return std::nullopt;
     return prepare_step(Step::kSameLayouts, algorithm, problem, *other, device, reason);
   };
-  if (own != nullptr) {
-    if (auto variant = offered(*own)) return variant;
+  for (const bool all : {false, true}) {
+    if (own == nullptr) break;
+    if (auto variant = offered(*own, all)) return variant;
   }
   for (const Algorithm& algorithm : algorithms) {
     if (is_view(algorithm.name)) continue;  // the calling op may promise new memory
-    if (auto other = offered(algorithm)) return other;
+    if (auto other = offered(algorithm, /*all=*/false)) return other;
   }
   return std::nullopt;
 }

@@ -131,7 +131,10 @@ class FallbackWalk {
                             const ConvProblem& problem) {
     if (algorithm.offer_one) return offers_one_by_one(algorithm, name, problem);
     std::vector<Found> exact, variants;
-    for (Found& found : read(algorithm.offer(problem, device_), name, problem)) {
+    const bool is_variant = name != algorithm.name;
+    Offer offer =
+        is_variant ? offer_all(algorithm, problem, device_) : algorithm.offer(problem, device_);
+    for (Found& found : read(std::move(offer), name, problem)) {
       if (found.primitive.name == name) {
         exact.push_back(std::move(found));
       } else if (matches_name(found.primitive.name, name)) {

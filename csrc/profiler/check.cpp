@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <iterator>
 #include <optional>
@@ -18,6 +17,7 @@
 #include "base/error_code.h"
 #include "ir/arithmetic.h"
 #include "profiler/guarded.h"
+#include "profiler/oracle.h"
 #include "provider/cuda_device.h"
 #include "provider/memory.h"
 
@@ -133,90 +133,54 @@ class Prepared {
   std::vector<at::Tensor> packed_before_;  // its tensors in order, undefined if without storage
 };
 
-// A sample with its result in f64.
-struct Oracle {
-  Sample sample;
-  at::Tensor reference;
-  double norm = 0;  // of the reference
-
-  Oracle(const Problem& problem, std::uint64_t seed, at::Device device)
-      : sample(make_sample(problem, seed, device)),
-        reference(reference_result(problem, sample)),
-        norm(reference.norm().item<double>()) {}
+// The errors that a primitive may have.
+struct Bounds {
+  double rel_error;    // the caller's bound, or the algorithm's rounding error if that is smaller
+  double times_torch;  // times PyTorch's error, on inputs with an offset
 };
 
-// In a result of few elements the sum of random terms may be close to 0 by chance. Its rounding
-// errors are not smaller, so a bound relative to the result would refuse correct algorithms. For
-// such results, the sample with the largest result of several samples is taken.
-Oracle make_oracle(const Problem& problem, std::uint64_t seed, at::Device device) {
-  constexpr std::int64_t kFewElements = 32;
-  constexpr int kSamples = 8;
-  constexpr std::uint64_t kStride = 2;  // the second oracle uses the seeds in between
-  Oracle oracle(problem, seed, device);
-  if (oracle.reference.numel() > kFewElements) return oracle;
-  for (int turn = 1; turn < kSamples; ++turn) {
-    Oracle other(problem, seed + kStride * turn, device);
-    if (other.norm > oracle.norm) oracle = std::move(other);
-  }
-  return oracle;
-}
-
-// A sample with NaNs, and the elements of PyTorch's result that are NaN.
-struct NanOracle {
-  Sample sample;
-  at::Tensor is_nan;  // on the CPU
-};
-
-// One sample has NaNs in all inputs. A residual gets a sample of its own, since a NaN in the inputs
-// of the convolution would hide the loss of a NaN in the residual.
-std::vector<NanOracle> make_nan_oracles(const Problem& problem, const Sample& sample) {
-  NanOracle inputs = {sample, {}};
-  for (std::size_t i = 0; i < sample.src.size(); ++i) {
-    inputs.sample.src[i] = with_nans(sample.src[i], i);
-  }
-  inputs.is_nan = at::isnan(reference_result(problem, inputs.sample, at::kFloat)).cpu();
-  if (std::holds_alternative<ResizeProblem>(problem)) {
-    // PyTorch computes the positions of an f32 resize in f32. A position that is rounded to the
-    // other side of an integer reads another element, so only a NaN of both types has to stay.
-    inputs.is_nan.logical_and_(
-        at::isnan(reference_result(problem, inputs.sample, at::kDouble)).cpu());
-  }
-  std::vector<NanOracle> oracles = {std::move(inputs)};
-  if (sample.residual.defined()) {
-    NanOracle residual = {sample, {}};
-    residual.sample.residual = with_nans(sample.residual, 0);
-    residual.is_nan = at::isnan(residual.sample.residual).cpu();
-    oracles.push_back(std::move(residual));
-  }
-  return oracles;
-}
-
-// Returns the error that a primitive may have: the caller's bound, or its algorithm's rounding
-// error if that is known and smaller.
-double bound_of(const Algorithm& algorithm, const Problem& problem, double max_rel_error) {
+Bounds bounds_of(const Algorithm& algorithm, const Problem& problem, double max_rel_error) {
+  constexpr double kOtherOrders = 4;  // other orders of the same sums are this much worse at most
   const double allowed = error_bound(problem, max_rel_error);
-  return algorithm.rounding ? std::min(allowed, rounding_error(problem, *algorithm.rounding))
-                            : allowed;
+  if (!algorithm.rounding) return {allowed, kOtherOrders};
+  return {std::min(allowed, rounding_error(problem, *algorithm.rounding)),
+          kOtherOrders * *algorithm.rounding};
 }
 
-void compare(const at::Tensor& result, const Oracle& oracle, double bound, CheckResult& check) {
-  const at::Tensor difference =
-      result.to(oracle.reference.device(), at::kDouble).sub(oracle.reference);
-  const double scale = oracle.norm > 0 ? oracle.norm : 1;
-  const double error = difference.norm().item<double>() / scale;
-  if (!(error <= bound)) {
-    check.rel_error = error;
-    check.failure = fmt::format(
-        "differs from the f64 reference by {:.3g} (relative L2), limit {:.3g}", error, bound);
+std::string on_inputs_of(const Oracle& oracle) {
+  return oracle.offset > 0 ? fmt::format(", on inputs with a mean of {} deviations", oracle.offset)
+                           : std::string();
+}
+
+// Compares one part of a result. `of_torch` is PyTorch's error, or 0.
+void compare_part(const Difference& found, const Difference& of_torch, const Oracle& oracle,
+                  const Bounds& bounds, CheckResult& check) {
+  const double bound = bounds.rel_error * oracle.condition;
+  const double limit = std::max(bound, bounds.times_torch * of_torch.l2);
+  if (!(found.l2 <= limit)) {
+    check.rel_error = found.l2;
+    check.failure =
+        fmt::format("differs from the f64 reference by {:.3g} (relative L2), limit {:.3g}{}",
+                    found.l2, limit, on_inputs_of(oracle));
     return;
   }
-  check.rel_error = std::max(check.rel_error, error);
-  const double mean = scale / std::sqrt(static_cast<double>(difference.numel()));
-  const double worst = difference.abs_().max().item<double>() / mean;
-  if (!(worst <= kWorstElement * bound)) {
+  if (oracle.offset == 0) check.rel_error = std::max(check.rel_error, found.l2);
+  const double worst_limit = std::max(kWorstElement * bound, bounds.times_torch * of_torch.worst);
+  if (!(found.worst <= worst_limit)) {
     check.failure = fmt::format(
-        "has an element that differs from the f64 reference by {:.3g} of the mean, limit {:.3g}",
-        worst, kWorstElement * bound);
+        "has an element that differs from the f64 reference by {:.3g} of the mean, limit {:.3g}{}",
+        found.worst, worst_limit, on_inputs_of(oracle));
+  }
+}
+
+void compare(const Problem& problem, const at::Tensor& result, const Oracle& oracle,
+             const Bounds& bounds, CheckResult& check) {
+  const auto parts = parts_of(problem, oracle.offset, result);
+  const auto exact = parts_of(problem, oracle.offset, oracle.reference);
+  for (std::size_t i = 0; i < parts.size() && check.failure.empty(); ++i) {
+    compare_part(difference_of(parts[i], exact[i]),
+                 oracle.of_torch.empty() ? Difference() : oracle.of_torch[i], oracle, bounds,
+                 check);
   }
 }
 
@@ -242,8 +206,8 @@ int run_count(const Problem& problem) {
   return static_cast<int>(std::clamp(kFlops / std::max(1.0, flop_count(problem)), 6.0, 12.0));
 }
 
-void check_runs(const Kernel& kernel, bool has_same_bits, const Oracle& oracle, double bound,
-                int runs, CheckResult& check) {
+void check_runs(const Kernel& kernel, bool has_same_bits, const Oracle& oracle,
+                const Bounds& bounds, int runs, CheckResult& check) {
   const Prepared prepared(kernel, oracle.sample);
   at::Tensor first;
   for (int turn = 0; turn < runs && check.failure.empty(); ++turn) {
@@ -251,7 +215,7 @@ void check_runs(const Kernel& kernel, bool has_same_bits, const Oracle& oracle, 
     check.failure = std::move(run.failure);
     if (!check.failure.empty()) return;
     if (first.defined() && run.nchw.equal(first)) continue;
-    compare(run.nchw, oracle, bound, check);
+    compare(kernel.problem, run.nchw, oracle, bounds, check);
     if (first.defined() && check.failure.empty() && has_same_bits) {
       check.failure = "gave other bits in another run, and claims to give the same";
     }
@@ -259,16 +223,24 @@ void check_runs(const Kernel& kernel, bool has_same_bits, const Oracle& oracle, 
   }
 }
 
-// Returns an empty text if the primitive's result is NaN wherever PyTorch's is.
+// Returns an empty text if the primitive's result is NaN where PyTorch's is, and a number where
+// PyTorch's is one.
 std::string nan_failure(const Kernel& kernel, const NanOracle& oracle) {
   // The poison of the result is not NaN, so that elements that are not written do not count as NaN.
   Prepared::Run run = Prepared(kernel, oracle.sample).run(kPoisons[1]);
   if (!run.failure.empty()) return std::move(run.failure) + ", with NaNs in its inputs";
-  const at::Tensor lost = oracle.is_nan.logical_and(at::isnan(run.nchw).logical_not_().cpu());
-  const auto count = lost.sum().item<std::int64_t>();
-  if (count == 0) return {};
-  return fmt::format("loses a NaN: {} of {} results that are NaN in PyTorch are numbers", count,
-                     oracle.is_nan.sum().item<std::int64_t>());
+  const at::Tensor is_nan = at::isnan(run.nchw).cpu();
+  const auto count = [](const at::Tensor& chosen) { return chosen.sum().item<std::int64_t>(); };
+  const std::int64_t lost = count(oracle.is_nan.logical_and(is_nan.logical_not()));
+  if (lost > 0) {
+    return fmt::format("loses a NaN: {} of {} results that are NaN in PyTorch are numbers", lost,
+                       count(oracle.is_nan));
+  }
+  if (!oracle.is_number.defined()) return {};
+  const std::int64_t spread = count(oracle.is_number.logical_and(is_nan));
+  if (spread == 0) return {};
+  return fmt::format("spreads a NaN: {} of {} results that are numbers in PyTorch are NaN", spread,
+                     count(oracle.is_number));
 }
 
 // The samples with which a problem's primitives are checked.
@@ -281,13 +253,13 @@ CheckResult check_one(const Algorithm& algorithm, const Problem& problem,
                       const Primitive& primitive, const Oracles& oracles, double max_rel_error,
                       const Device& device) {
   CheckResult check;
-  const double bound = bound_of(algorithm, problem, max_rel_error);
+  const Bounds bounds = bounds_of(algorithm, problem, max_rel_error);
   try {
     const Kernel kernel = algorithm.prepare(problem, primitive, device);
     const bool has_same_bits = claims_same_bits(algorithm, problem, primitive, device);
     // A run on other data detects results that are kept from earlier runs.
     for (std::size_t i = 0; i < oracles.numbers.size() && check.failure.empty(); ++i) {
-      check_runs(kernel, has_same_bits, oracles.numbers[i], bound, i == 0 ? run_count(problem) : 1,
+      check_runs(kernel, has_same_bits, oracles.numbers[i], bounds, i == 0 ? run_count(problem) : 1,
                  check);
     }
     for (std::size_t i = 0; i < oracles.nans.size() && check.failure.empty(); ++i) {
@@ -345,14 +317,16 @@ std::vector<CheckResult> check_primitives(const Algorithms& algorithms, const Pr
                                           double max_rel_error, std::uint64_t seed,
                                           const Device& device, const Announce& announce) {
   const at::NoGradGuard no_grad;
-  // Above this the second reference takes longer than it is worth.
-  constexpr double kMostFlopsTwice = 2e9;
   Oracles oracles;
-  oracles.numbers.push_back(make_oracle(problem, seed, torch_device(device)));
-  oracles.nans = make_nan_oracles(problem, oracles.numbers[0].sample);
-  if (flop_count(problem) <= kMostFlopsTwice) {
-    oracles.numbers.push_back(make_oracle(problem, seed + 1, torch_device(device)));
+  std::vector<double> offsets = sample_offsets(problem);
+  // Above this an f64 reference takes seconds, so there are no samples between the first and last.
+  constexpr double kMostFlopsOfAll = 2e9;
+  if (flop_count(problem) > kMostFlopsOfAll) offsets = {offsets.front(), offsets.back()};
+  for (const double offset : offsets) {
+    const std::uint64_t own_seed = seed + oracles.numbers.size();
+    oracles.numbers.push_back(make_oracle(problem, own_seed, torch_device(device), offset));
   }
+  oracles.nans = make_nan_oracles(problem, oracles.numbers[0].sample);
   std::vector<CheckResult> results;
   for (std::size_t i = 0; i < primitives.size(); ++i) {
     const Algorithm* algorithm = find_algorithm(algorithms, primitives[i].name);

@@ -2,6 +2,8 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <variant>
+#include <vector>
 
 #include "ir/arithmetic.h"
 #include "profiler/check.h"
@@ -25,6 +27,21 @@ double epsilon_of(DType dtype) {
 }
 
 }  // namespace
+
+bool subtracts_mean(const Problem& problem) {
+  return std::holds_alternative<LayerNormProblem>(problem) ||
+         std::holds_alternative<GroupNormProblem>(problem) ||
+         std::holds_alternative<BatchNormProblem>(problem);
+}
+
+std::vector<double> sample_offsets(const Problem& problem) {
+  constexpr double kCoarsest = 0.125;  // deviations of 1 keep 3 binary digits
+  std::vector<double> offsets = {0, 10, 1000};
+  std::erase_if(offsets, [epsilon = epsilon_of(dtype_of(problem))](double offset) {
+    return offset * epsilon > kCoarsest;
+  });
+  return offsets;
+}
 
 double rounding_error(const Problem& problem, double factor) {
   // Each of n additions rounds a partial sum, which grows with the square root of the terms'

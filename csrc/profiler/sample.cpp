@@ -45,26 +45,35 @@ bool has_activation(const Problem& problem) {
 // ReLU6, hardswish and hardsigmoid bend at -3, 3 and 6: a standard deviation of 1 would miss them.
 constexpr double kGainOfActivations = 4;
 
-LayerWeights sample_layer(const Problem& problem, at::Generator& generator, at::ScalarType type) {
+// Draws weights for inputs of about the size `size`, so that results have about the size 1. If
+// `is_offset`, their sums are above 0 as a rule. All pixels are then about this sum, and bounds
+// relative to a result that is near 0 in all channels would refuse correct algorithms.
+LayerWeights sample_layer(const Problem& problem, double size, bool is_offset,
+                          at::Generator& generator, at::ScalarType type) {
   const std::vector<std::int64_t> sizes = weight_sizes(problem);
   if (sizes.empty()) return {};
-  const double gain = has_activation(problem) ? kGainOfActivations : 1;
+  const double gain = (has_activation(problem) ? kGainOfActivations : 1) / size;
   if (sizes.size() == 1) {  // scale and shift
     const at::Tensor scale = randn(sizes, generator) * gain;
     return {scale.to(type), randn(sizes, generator).to(type)};
   }
   double fan_in = 1;
   for (std::size_t i = 1; i < sizes.size(); ++i) fan_in *= static_cast<double>(sizes[i]);
-  const at::Tensor weights = randn(sizes, generator) * (gain * std::sqrt(2.0 / fan_in));
+  const double lift = is_offset ? 2 / std::sqrt(fan_in) : 0;  // two deviations of a sum
+  const at::Tensor weights = (randn(sizes, generator) + lift) * (gain * std::sqrt(2.0 / fan_in));
   const std::vector<std::int64_t> bias = bias_sizes(problem);
   if (bias.empty()) return {weights.to(type), {}};
   return {weights.to(type), (randn(bias, generator) * 0.1).to(type)};
 }
 
-Weights sample_weights(const Problem& problem, at::Generator& generator, at::ScalarType type) {
+Weights sample_weights(const Problem& problem, double offset, at::Generator& generator,
+                       at::ScalarType type) {
+  double size = subtracts_mean(problem) ? 1 : std::max(1.0, offset);
   Weights weights;
-  for (const Problem& layer : layers_of(problem))
-    weights.push_back(sample_layer(layer, generator, type));
+  for (const Problem& layer : layers_of(problem)) {
+    weights.push_back(sample_layer(layer, size, offset > 0, generator, type));
+    if (weights.back().weights.defined()) size = 1;  // what the next layer reads
+  }
   return weights;
 }
 
@@ -85,11 +94,24 @@ at::Tensor sample_around_kinks(at::IntArrayRef sizes, at::Generator& generator) 
   return at::where(randn(sizes, generator).lt(-kEighth), values * 0.0, values);
 }
 
-// Makes variances of the second half of all inputs [2, c, 1, 1] that a batch norm reads.
-void make_moments_valid(const Problem& problem, Sample& sample) {
+// Returns whether input `i` has the sample's offset. The others are factors of inputs that have it,
+// gradients, or the input of an activation's derivative, which is 0 far from its kinks.
+bool has_offset(const Problem& problem, std::size_t i) {
+  if (const auto* norm = std::get_if<BatchNormProblem>(&problem)) {
+    const bool is_forward =
+        norm->step == BatchNormStep::kMoments || norm->step == BatchNormStep::kNormalize;
+    return i == (is_forward ? 0 : 1);
+  }
+  return i == 0 ||
+         !(is_convolution(problem) || std::holds_alternative<ActivationGradientProblem>(problem));
+}
+
+// Makes means with the offset, and variances, of the input [2, c, 1, 1] that a batch norm reads.
+void make_moments_valid(const Problem& problem, double offset, Sample& sample) {
   if (!std::holds_alternative<BatchNormProblem>(problem) || sample.src.size() < 2) return;
   const std::size_t moments =
       std::get<BatchNormProblem>(problem).step == BatchNormStep::kNormalize ? 1 : 2;
+  sample.src[moments][0].add_(offset);
   sample.src[moments][1].abs_().add_(0.5);
 }
 
@@ -112,24 +134,25 @@ void clear_gradient_at_bends(const Problem& problem, Sample& sample) {
 
 }  // namespace
 
-Sample make_sample(const Problem& problem, std::uint64_t seed, at::Device device) {
+Sample make_sample(const Problem& problem, std::uint64_t seed, at::Device device, double offset) {
   at::Generator generator = make_generator(seed, device);
   const at::ScalarType type = scalar_type(dtype_of(problem));
   const bool is_wide = std::holds_alternative<EltwiseProblem>(problem) && has_activation(problem);
   const bool is_gradient = std::holds_alternative<ActivationGradientProblem>(problem);
   Sample sample;
-  for (const auto& sizes : input_sizes(problem)) {
-    const at::Tensor src = is_gradient ? sample_around_kinks(sizes, generator)
-                           : is_wide   ? randn(sizes, generator) * kGainOfActivations
-                                       : sample_input(sizes, generator);
-    sample.src.push_back(src.to(type));
+  const auto shapes = input_sizes(problem);
+  const bool has_residual = has(epilogue_of(problem), PostOp::kAdd);
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const bool is_residual = has_residual && i + 1 == shapes.size();
+    const bool is_offset = offset > 0 && !is_residual && has_offset(problem, i);
+    const at::Tensor src = is_offset     ? randn(shapes[i], generator) + offset
+                           : is_gradient ? sample_around_kinks(shapes[i], generator)
+                           : is_wide     ? randn(shapes[i], generator) * kGainOfActivations
+                                         : sample_input(shapes[i], generator);
+    (is_residual ? sample.residual : sample.src.emplace_back()) = src.to(type);
   }
-  if (has(epilogue_of(problem), PostOp::kAdd)) {
-    sample.residual = sample.src.back();
-    sample.src.pop_back();
-  }
-  make_moments_valid(problem, sample);
-  sample.weights = sample_weights(problem, generator, type);
+  make_moments_valid(problem, offset, sample);
+  sample.weights = sample_weights(problem, offset, generator, type);
   clear_gradient_at_bends(problem, sample);
   return sample;
 }

@@ -3,9 +3,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace torchalgo {
+
+std::string_view transform_of(const Traits& traits) {
+  for (const std::string_view kind : {"winograd", "fft", "strassen"}) {
+    const auto is_kind = [&](const std::string& word) { return word.starts_with(kind); };
+    if (std::ranges::any_of(traits.numerics, is_kind)) return kind;
+  }
+  return "";
+}
 
 const Algorithm* find_algorithm(const Algorithms& algorithms, std::string_view primitive) {
   const Algorithm* best = nullptr;
@@ -23,7 +33,7 @@ Offer offer_exact(const Algorithm& algorithm, const Problem& problem, const Devi
             fmt::format("does not run on {}", device.kind == DeviceKind::kCpu ? "CPUs" : "GPUs")};
   }
   if (algorithm.offer_one) return algorithm.offer_one(problem, device, {name, src, dst, 0});
-  Offer offer = algorithm.offer(problem, device);
+  Offer offer = offer_all(algorithm, problem, device);
   if (!offer.refusal.empty()) return offer;
   for (Primitive& primitive : offer.primitives) {
     if (primitive.name == name && primitive.src == src && primitive.dst == dst) {

@@ -19,9 +19,9 @@ namespace torchalgo {
 
 /// The properties of a primitive that a user should know before choosing it.
 struct Traits {
-  bool is_deterministic = true;       // the same bits in every run
-  bool is_runtime_compiled = false;   // the first use compiles a kernel, which takes seconds
-  std::vector<std::string> numerics;  // "tensor_core", "winograd_4x4", ...: how it rounds
+  bool is_deterministic = true;            // the same bits in every run
+  bool is_runtime_compiled = false;        // the first use compiles a kernel, which takes seconds
+  std::vector<std::string> numerics = {};  // "tensor_core", "winograd_4x4", ...: how it rounds
   /// Bytes that the primitive copies inside from one layout to another. nullopt if unknown.
   std::optional<std::int64_t> hidden_bytes = 0;
   /// The place among what the library itself proposes for these layouts, 0 for the best. nullopt if
@@ -29,6 +29,11 @@ struct Traits {
   std::optional<int> proposal = std::nullopt;
   bool operator==(const Traits&) const = default;
 };
+
+/// Returns "winograd", "fft" or "strassen" for a primitive of this kind, and "" for any other one.
+/// Such an algorithm adds up inputs before it multiplies them. So a large value spoils results that
+/// do not read it: see componentwise_error().
+[[nodiscard]] std::string_view transform_of(const Traits& traits);
 
 /// A variant of an algorithm that cannot run the problem, although other variants of it may.
 struct RefusedVariant {
@@ -53,6 +58,7 @@ struct Algorithm {
   /// Rounding error relative to that of a plain sum in the problem's type. nullopt for a library,
   /// which may compute in several orders.
   std::optional<double> rounding = std::nullopt;
+  std::vector<std::string> numerics = {};  // Traits::numerics of primitives without traits
   bool runs_on_cpu = true;
   bool runs_on_cuda = false;
   /// Returns the primitives that can run a problem, or the reason why there are none. It may query
@@ -62,7 +68,12 @@ struct Algorithm {
   /// set if `offer` takes long or does not list all primitives. The algorithm's own name stands for
   /// the proposals of its library, best first. If null, the primitive is looked up in `offer`.
   std::function<Offer(const Problem&, const Device&, const Primitive&)> offer_one = nullptr;
-  /// Prepares one of the primitives that `offer` returned for this problem and device.
+  /// Returns all primitives that `prepare` can run. `offer` leaves out those that cannot be the
+  /// fastest for this problem, so that they are not measured, but a plan for other sizes may name
+  /// them. If null, `offer` leaves out none.
+  std::function<Offer(const Problem&, const Device&)> offer_all = nullptr;
+  /// Prepares one of the primitives that `offer` or `offer_all` returned for this problem and
+  /// device.
   std::function<Kernel(const Problem&, const Primitive&, const Device&)> prepare;
   /// True if the algorithm runs its problems in nchw on any machine, so that a plan can use it as a
   /// fallback.
@@ -86,8 +97,14 @@ using Algorithms = std::vector<Algorithm>;
   return kind == DeviceKind::kCpu ? algorithm.runs_on_cpu : algorithm.runs_on_cuda;
 }
 
+/// Returns what algorithm.offer_all returns, or algorithm.offer if it is null.
+[[nodiscard]] inline Offer offer_all(const Algorithm& algorithm, const Problem& problem,
+                                     const Device& device) {
+  return (algorithm.offer_all ? algorithm.offer_all : algorithm.offer)(problem, device);
+}
+
 /// Returns the offer with the one primitive of exactly this name and these layouts, with its
-/// workspace. If `algorithm` does not offer it, `refusal` says why.
+/// workspace. If `algorithm` cannot run it, `refusal` says why.
 [[nodiscard]] Offer offer_exact(const Algorithm& algorithm, const Problem& problem,
                                 const Device& device, const std::string& name, Layout src,
                                 Layout dst);

@@ -33,15 +33,6 @@ bool uses_tensor_cores(const Traits& traits) {
   return std::ranges::find(traits.numerics, "tensor_core") != traits.numerics.end();
 }
 
-// Returns "winograd" or "fft" for an algorithm of this kind, else "".
-std::string_view transform_of(const Traits& traits) {
-  for (const std::string_view kind : {"winograd", "fft"}) {
-    const auto is_kind = [&](const std::string& word) { return word.starts_with(kind); };
-    if (std::ranges::any_of(traits.numerics, is_kind)) return kind;
-  }
-  return "";
-}
-
 // Returns the first kBestProposals of what is offered, for each choice of layouts.
 std::set<std::string> best_proposals(const ProblemOffers& offers) {
   using Layouts = std::tuple<Layout, Layout, bool>;  // src, dst, are the weights krsc

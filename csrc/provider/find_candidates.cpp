@@ -44,7 +44,8 @@ void ask(const Algorithm& algorithm, const Problem& problem, const Device& devic
                        primitive.workspace_bytes, options.workspace_limit_bytes)});
       continue;
     }
-    Traits traits = offer.traits.empty() ? Traits() : std::move(offer.traits[i]);
+    Traits traits =
+        offer.traits.empty() ? Traits{.numerics = algorithm.numerics} : std::move(offer.traits[i]);
     if (options.deterministic && !traits.is_deterministic) {
       offers.refusals.push_back(
           {spelling, primitive.name, "is nondeterministic, and deterministic ones are asked for"});
@@ -237,7 +238,8 @@ Candidates find_candidates(const Graph& graph, const Algorithms& algorithms, con
       const auto& [spelling, offers] = known.of(chain.problem);
       const bool may_split = keeps_splits || i + 1 == chains.size() ||
                              !is_lone_activation(*graph.nodes[chains[i + 1].covers.back()].problem);
-      for (const Primitive& primitive : offers.primitives) {
+      for (std::size_t p = 0; p < offers.primitives.size(); ++p) {
+        const Primitive& primitive = offers.primitives[p];
         if (auto reason = refuse_rank(graph, chain, primitive)) {
           candidates.refusals[node].push_back({spelling, primitive.name, *std::move(reason)});
           continue;
@@ -250,8 +252,8 @@ Candidates find_candidates(const Graph& graph, const Algorithms& algorithms, con
           candidates.refusals[node].push_back({spelling, primitive.name, kFusesActivation});
           continue;
         }
-        candidates.by_anchor[node].push_back(
-            {chain.covers, chain.problem, primitive, chain.inputs});
+        candidates.by_anchor[node].push_back({chain.covers, chain.problem, primitive, chain.inputs,
+                                              transform_of(offers.traits[p]).empty()});
       }
       auto& refusals = candidates.refusals[node];
       refusals.insert(refusals.end(), offers.refusals.begin(), offers.refusals.end());

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <mutex>
 #include <new>
+#include <utility>
 
 namespace torchalgo {
 namespace {
@@ -37,6 +38,9 @@ char* map_huge_pages(std::size_t bytes) {
   return first + skipped;
 }
 
+// The sizes of free blocks by address; adjacent blocks are merged.
+using FreeBlocks = std::map<char*, std::size_t>;
+
 }  // namespace
 
 struct PagePool::Slab {
@@ -44,10 +48,14 @@ struct PagePool::Slab {
   char* memory = nullptr;
   std::size_t bytes = 0;
   std::size_t taken = 0;
-  std::map<char*, std::size_t> free;  // by address; adjacent blocks are merged
+  FreeBlocks free;
 
-  Slab(PagePool* pool, std::size_t bytes)
-      : pool(pool), memory(map_huge_pages(bytes)), bytes(bytes), free{{memory, bytes}} {}
+  // The delegation has the destructor unmap the memory if `free` cannot grow.
+  Slab(PagePool* pool, std::size_t bytes) : Slab(pool, map_huge_pages(bytes), bytes) {
+    free.emplace(memory, bytes);
+  }
+  Slab(PagePool* pool, char* memory, std::size_t bytes)
+      : pool(pool), memory(memory), bytes(bytes) {}
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
   ~Slab() { munmap(memory, bytes); }
@@ -58,7 +66,8 @@ struct PagePool::Slab {
 // same cache sets.
 struct alignas(kLine) PagePool::Header {
   Slab* slab;
-  std::size_t bytes;  // with the header
+  std::size_t bytes;           // with the header
+  FreeBlocks::node_type node;  // for give(), which must not allocate
 };
 
 PagePool::PagePool(std::size_t most_idle) : most_idle_(most_idle) {}
@@ -86,10 +95,9 @@ void* PagePool::take_from(Slab& slab, std::size_t bytes) {
   if (place == slab.free.end()) return nullptr;
   char* const begin = place->first;
   const std::size_t left = place->second - bytes;
-  const auto next = slab.free.erase(place);
-  if (left > 0) slab.free.emplace_hint(next, begin + bytes, left);
+  if (left > 0) slab.free.emplace_hint(std::next(place), begin + bytes, left);
   slab.taken += bytes;
-  return new (begin) Header{&slab, bytes} + 1;
+  return new (begin) Header{&slab, bytes, slab.free.extract(place)} + 1;
 }
 
 void PagePool::give(void* data) noexcept {
@@ -102,6 +110,8 @@ void PagePool::give_back(Header* header) noexcept {
   Slab& slab = *header->slab;
   char* begin = reinterpret_cast<char*>(header);
   std::size_t bytes = header->bytes;
+  FreeBlocks::node_type node = std::move(header->node);
+  header->~Header();
   slab.taken -= bytes;
   auto next = slab.free.upper_bound(begin);
   if (next != slab.free.end() && next->first == begin + bytes) {
@@ -115,7 +125,11 @@ void PagePool::give_back(Header* header) noexcept {
       begin = nullptr;
     }
   }
-  if (begin != nullptr) slab.free.emplace_hint(next, begin, bytes);
+  if (begin != nullptr) {
+    node.key() = begin;
+    node.mapped() = bytes;
+    slab.free.insert(next, std::move(node));
+  }
   if (slab.taken == 0) unmap_idle(most_idle_);
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
@@ -44,6 +45,10 @@ std::optional<at::Tensor> as_vector(const Value* operand, const SeenTensor& imag
   return numbers;
 }
 
+double largest(const at::Tensor& numbers) {
+  return numbers.numel() == 0 ? 0 : numbers.abs().max().item<double>();
+}
+
 std::optional<Affine> read_batch_norm(const Node* node, const SeenTensor& image) {
   const auto training = constant_bool(node->namedInput("training"));
   const auto eps = constant_number(node->namedInput("eps"));
@@ -58,8 +63,9 @@ std::optional<Affine> read_batch_norm(const Node* node, const SeenTensor& image)
   const auto weight = vector("weight", 1), bias = vector("bias", 0);
   const auto mean = vector("running_mean", 0), variance = vector("running_var", 1);
   if (!weight || !bias || !mean || !variance) return std::nullopt;
-  const at::Tensor scale = *weight * variance->add(*eps).rsqrt();
-  return Affine{const_cast<Value*>(node->input(0)), scale, *bias - *mean * scale, true};
+  const at::Tensor inverse = variance->add(*eps).rsqrt(), scale = *weight * inverse;
+  return Affine{const_cast<Value*>(node->input(0)), scale, *bias - *mean * scale, true,
+                largest(*mean * inverse)};
 }
 
 // The factor of a sum's second operand.
@@ -93,19 +99,31 @@ std::optional<Affine> read_any_affine(const Node* node, const SeenTensors& seen)
   const bool is_per_channel = constant && constant->numel() > 1;
   const at::Tensor ones = at::ones_like(*operand), zeros = at::zeros_like(*operand);
   Value* const src = const_cast<Value*>(data);
-  if (kind == "aten::mul") return Affine{src, *operand, zeros, is_per_channel};
+  if (kind == "aten::mul") return Affine{src, *operand, zeros, is_per_channel, 0};
   if (kind == "aten::div") {
     if (at == 1) return std::nullopt;
-    return Affine{src, operand->reciprocal(), zeros, is_per_channel};
+    return Affine{src, operand->reciprocal(), zeros, is_per_channel, 0};
   }
   // sign_a * a + sign_b * b
   const double sign_a = kind == "aten::rsub" ? -*alpha : 1.0;
   const double sign_b = kind == "aten::rsub" ? 1.0 : kind == "aten::sub" ? -*alpha : *alpha;
   const double of_src = at == 0 ? sign_a : sign_b, of_operand = at == 0 ? sign_b : sign_a;
-  return Affine{src, ones * of_src, *operand * of_operand, is_per_channel};
+  const at::Tensor shift = *operand * of_operand;
+  return Affine{src, ones * of_src, shift, is_per_channel, largest(shift)};
 }
 
 }  // namespace
+
+Affine compose(const Affine& last, const Affine& first) {
+  // A normalization divides by the deviation, so the first scaling behind a difference shows how
+  // large its results are. The scalings behind that one change terms and results alike.
+  const bool is_difference = first.scale.abs().eq(1).all().item<bool>();
+  const bool is_scaling = !last.shift.any().item<bool>();
+  const at::Tensor shift = last.scale * first.shift;
+  const double of_first = is_difference && is_scaling ? largest(shift) : first.cancellation;
+  return {first.src, last.scale * first.scale, shift + last.shift,
+          last.is_per_channel || first.is_per_channel, std::max(of_first, last.cancellation)};
+}
 
 std::optional<Affine> read_affine(const Node* node, const SeenTensors& seen) {
   std::optional<Affine> affine = read_any_affine(node, seen);

@@ -15,7 +15,13 @@ struct Affine {
   torch::jit::Value* src;
   at::Tensor scale, shift;  // [c], f64
   bool is_per_channel;      // the constants have one number per channel, so c never changes
+  /// How many times larger than the result a term of the sum may be. Subtracting first and scaling
+  /// then is exact where these terms nearly cancel. 0 if there is no shift.
+  double cancellation;
 };
+
+/// Returns last(first(x)).
+[[nodiscard]] Affine compose(const Affine& last, const Affine& first);
 
 /// Returns the affine function that `node` computes, or nullopt if it computes another one: it is a
 /// batch norm in eval mode, or adds, subtracts, multiplies or divides by a constant that has one

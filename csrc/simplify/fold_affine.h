@@ -15,6 +15,8 @@ namespace torchalgo {
 ///   bias compute y.
 /// - If only convolutions read y, their weights take the scale. Their biases take the shift, unless
 ///   they pad: the padding stays 0.
+/// - A difference in which large terms cancel stays as it is, such as the first op of
+///   (x - 101325) / 10. A chain of ops begins anew behind it.
 /// - All that is left becomes one aten::batch_norm per chain of such ops, which import_graph reads
 ///   as a ScaleShiftProblem. Numbers alone do so only where weights fix the channels.
 ///

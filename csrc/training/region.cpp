@@ -411,6 +411,19 @@ void TrainingRegion::list_gradients() {
   }
 }
 
+std::vector<at::Tensor> TrainingRegion::kept_parameters(
+    std::span<const at::Tensor> parameters) const {
+  std::vector<at::Tensor> kept(parameters.size());
+  for (const NodeParameters& own : parameters_) {
+    if (own.weights >= 0) kept[own.weights] = parameters[own.weights];
+  }
+  for (std::size_t s = forward_steps_; s < steps_.size(); ++s) {
+    const int bias = steps_[s].parameters.bias;
+    if (bias >= 0 && !kept[bias].defined()) kept[bias] = parameters[bias].detach().clone();
+  }
+  return kept;
+}
+
 std::vector<bool> TrainingRegion::steps_for(const std::vector<bool>& needs) const {
   std::vector<bool> is_needed(slots_.size(), false), runs(steps_.size(), false);
   for (const Gradient& gradient : gradients_) {
@@ -485,7 +498,7 @@ struct RegionFunction : public torch::autograd::Function<RegionFunction> {
     const std::span<const at::Tensor> parameters =
         std::span(all).subspan(static_cast<std::size_t>(region->inputs_));
     const auto found = region->run_forward(inputs, parameters, statistics, /*keeps_saved=*/true);
-    std::vector<at::Tensor> saved(parameters.begin(), parameters.end());
+    std::vector<at::Tensor> saved = region->kept_parameters(parameters);
     const auto held = c10::make_intrusive<Held>();
     held->region = region;
     for (const int slot : region->saved_) {

@@ -127,6 +127,11 @@ class TrainingRegion {
   [[nodiscard]] std::vector<at::Tensor> run_backward(Tensors tensors,
                                                      std::span<const at::Tensor> parameters,
                                                      const std::vector<bool>& needs) const;
+  /// Returns the parameters that are kept for the gradients; those that are not are undefined. The
+  /// weights are kept themselves: if they are changed in place meanwhile, the backward pass fails
+  /// as in PyTorch. PyTorch keeps no bias, so a bias that is read again is kept as a copy.
+  [[nodiscard]] std::vector<at::Tensor> kept_parameters(
+      std::span<const at::Tensor> parameters) const;
   [[nodiscard]] std::vector<bool> steps_for(const std::vector<bool>& needs) const;
   Device device_;
   at::Device where_;  // as torch calls it

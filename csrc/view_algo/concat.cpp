@@ -16,14 +16,13 @@ namespace {
 // true.
 constexpr Layout kLayout = Layout::kNChw16c;
 
-Offer offer_concat(const Problem& problem, const Device&) {
+Offer offer_all(const Problem& problem, const Device&) {
   const auto* concat = std::get_if<ConcatProblem>(&problem);
   if (concat == nullptr) return {{}, "needs a concatenation"};
   if (concat->dtype != DType::kF32) {
     return {{}, fmt::format("needs f32, got {}", to_string(concat->dtype))};
   }
   if (concat->groups > 1) return {{}, "needs channels that stay as they are"};
-  if (concat->n != 1) return {{}, fmt::format("needs n = 1, got {}", concat->n)};
   const bool starts_on_blocks =
       std::all_of(concat->c.begin(), concat->c.end() - 1,
                   [](std::int64_t c) { return c % block_size(kLayout) == 0; });
@@ -33,6 +32,13 @@ Offer offer_concat(const Problem& problem, const Device&) {
                         block_size(kLayout))};
   }
   return {{{std::string(kViewConcat), kLayout, kLayout}}, {}};
+}
+
+Offer offer(const Problem& problem, const Device& device) {
+  const auto* concat = std::get_if<ConcatProblem>(&problem);
+  if (concat != nullptr && concat->n != 1)
+    return {{}, fmt::format("needs n = 1, got {}", concat->n)};
+  return offer_all(problem, device);
 }
 
 bool lie_side_by_side(std::span<const at::Tensor> parts) {
@@ -46,7 +52,7 @@ bool lie_side_by_side(std::span<const at::Tensor> parts) {
 
 at::Tensor run_concat(const Problem& problem, const TensorShape& shape, const KernelArgs& args) {
   const at::Tensor& first = args.src[0];
-  if (lie_side_by_side(args.src)) {
+  if (shape.sizes[0] == 1 && lie_side_by_side(args.src)) {
     return first.as_strided(shape.sizes, shape.strides, first.storage_offset());
   }
   const at::Tensor dst = empty_result(problem, kLayout, first.device());
@@ -70,9 +76,10 @@ Kernel prepare_concat(const Problem& problem, const Primitive& primitive, const 
 
 // Makes the algorithm that returns the memory that the inputs share: f32, n = 1, nChw16c, each
 // input on whole blocks. Under a plan the inputs are always adjacent. If they are not, they are
-// copied: an input may have been computed by a fallback, on another machine or in another size.
+// copied: an input may have been computed by a fallback, on another machine, in another size or in
+// a larger batch.
 Algorithm concat() {
-  return {.name = kViewConcat, .offer = offer_concat, .prepare = prepare_concat};
+  return {.name = kViewConcat, .offer = offer, .offer_all = offer_all, .prepare = prepare_concat};
 }
 
 }  // namespace torchalgo::view

@@ -15,10 +15,9 @@ bool is_whole_blocks(const SliceProblem& slice, std::int64_t block) {
   return slice.begin % block == 0 && (end % block == 0 || end == slice.c);
 }
 
-Offer offer_slice(const Problem& problem, const Device& device) {
+Offer offer_all(const Problem& problem, const Device& device) {
   const auto* slice = std::get_if<SliceProblem>(&problem);
   if (slice == nullptr) return {{}, "needs a slice"};
-  if (slice->n != 1) return {{}, fmt::format("needs n = 1, got {}", slice->n)};
   Offer offer;
   offer.primitives.push_back({std::string(kViewSlice), Layout::kNchw, Layout::kNchw});
   const bool is_ours = device.kind == DeviceKind::kCpu && slice->dtype == DType::kF32;
@@ -27,15 +26,22 @@ Offer offer_slice(const Problem& problem, const Device& device) {
   return offer;
 }
 
+Offer offer(const Problem& problem, const Device& device) {
+  const auto* slice = std::get_if<SliceProblem>(&problem);
+  if (slice != nullptr && slice->n != 1) return {{}, fmt::format("needs n = 1, got {}", slice->n)};
+  return offer_all(problem, device);
+}
+
 Kernel prepare_slice(const Problem& problem, const Primitive& primitive, const Device&) {
   const auto& slice = std::get<SliceProblem>(problem);
   return {.problem = problem,
           .primitive = primitive,
           .run =
               [dst = shape_in(result_sizes(problem), primitive.dst),
-               begin = slice.begin * slice.h * slice.w](const KernelArgs& args) {
-                const at::Tensor& src = args.src[0];
-                return src.as_strided(dst.sizes, dst.strides, src.storage_offset() + begin);
+               begin = slice.begin / block_size(primitive.src)](const KernelArgs& args) {
+                const at::Tensor part =
+                    args.src[0].narrow(1, begin, dst.sizes[1]).contiguous();  // a copy if n > 1
+                return part.as_strided(dst.sizes, dst.strides, part.storage_offset());
               },
           .makes_dst = true};
 }
@@ -43,9 +49,13 @@ Kernel prepare_slice(const Problem& problem, const Primitive& primitive, const D
 }  // namespace
 
 // Makes the algorithm that returns the memory of some channels of a tensor with n = 1: in nchw, and
-// in f32 if the part fills whole blocks.
+// in f32 if the part fills whole blocks. A plan for one image copies them in a larger batch.
 Algorithm slice() {
-  return {.name = kViewSlice, .runs_on_cuda = true, .offer = offer_slice, .prepare = prepare_slice};
+  return {.name = kViewSlice,
+          .runs_on_cuda = true,
+          .offer = offer,
+          .offer_all = offer_all,
+          .prepare = prepare_slice};
 }
 
 }  // namespace torchalgo::view

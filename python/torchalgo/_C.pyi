@@ -59,6 +59,7 @@ class Candidate:
     problem: str
     primitive: Primitive
     inputs: list[int]
+    is_componentwise: bool
     def __init__(
         self, covers: list[int], problem: str, primitive: Primitive, inputs: list[int]
     ) -> None: ...
@@ -174,6 +175,7 @@ class Traits:
     is_deterministic: bool
     is_runtime_compiled: bool
     numerics: list[str]
+    is_componentwise: bool
     hidden_bytes: int | None  # copied between layouts inside; None: unknown
 
 Allow = Callable[[Candidate], bool]
@@ -260,6 +262,9 @@ def check_primitives(
     device: Device | None = None,  # None: the CPU
     board: memoryview | None = None,  # as of measure
 ) -> list[tuple[float, str]]: ...  # (relative L2, failure or ""); one f64 reference serves all
+def componentwise_error(
+    problem: str, primitive: Primitive, seed: int = 0, device: Device | None = None
+) -> float: ...
 def run_primitive(
     problem: str, primitive: Primitive, seed: int = 0, device: Device | None = None
 ) -> torch.Tensor: ...  # once, on random data and poisoned memory; the result in nchw

@@ -484,6 +484,10 @@ def _add_tuning(command: argparse.ArgumentParser) -> None:
         " against the given model",
     )
     command.add_argument(
+        "--max-componentwise-error", type=arguments.bound, metavar="E",
+        help="the largest error of a single result beside a large value (default: no limit)",
+    )  # fmt: skip
+    command.add_argument(
         "--weight-limit", type=arguments.byte_count, metavar="BYTES",
         help="the most bytes of all packed weights together (default: no limit); units: kB, MB, GB",
     )  # fmt: skip

@@ -7,6 +7,9 @@ fuzzer, seed_from, seed_to (the last one that ran), cases, outcomes (a count per
 to the cases), findings, seconds, commit, dirty, machine, date.
 
     python tests/fuzz/campaign.py          # the table of docs/reliability.md, from all records
+
+Records in tests/fuzz/records are of commits. A tree that differs from its commit is refused, unless
+only tests/fuzz differs: newer fuzzers may run on an older commit. Such a record is marked dirty.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-RECORDS = Path(__file__).with_name("records")
+RECORDS = Path(__file__).resolve().with_name("records")
+_FUZZERS = ("tests/fuzz", "benchmarks/results")  # both may change between runs of one commit
 FIELDS = {
     "fuzzer": str, "seed_from": int, "seed_to": int, "cases": int, "outcomes": dict,
     "findings": int, "seconds": float, "commit": str, "dirty": bool, "machine": str, "date": str,
@@ -133,11 +137,23 @@ def main(doc: str, fuzzers: Mapping[str, Fuzzer], results: Results = _results) -
         "--record", type=Path, help="append to this file, e.g. in tests/fuzz/records"
     )
     args = parser.parse_args()
+    if why := why_not_kept(args.record):
+        parser.error(why)
     record = campaign(
         args.fuzzer, fuzzers[args.fuzzer], args.seed, args.cases, args.minutes, results
     )
     keep(record, args.record)
     sys.exit(1 if record["findings"] else 0)
+
+
+def why_not_kept(path: Path | None) -> str:
+    """Returns why records must not be appended to `path` now; empty if they may be."""
+    if path is None or not path.resolve().is_relative_to(RECORDS) or not _changes(*_FUZZERS):
+        return ""
+    return (
+        f"--record {path.name}: the tree has changes outside of tests/fuzz, so no commit tells what"
+        " runs. Commit first, or give a file outside of tests/fuzz/records"
+    )
 
 
 def keep(record: Mapping[str, Any], path: Path | None) -> None:
@@ -161,11 +177,14 @@ def machine() -> str:
 
 
 def _commit() -> dict[str, Any]:
-    dirty = _output("git", "status", "--porcelain", "--untracked-files=no").strip()
-    return {
-        "commit": _output("git", "rev-parse", "--short=12", "HEAD").strip(),
-        "dirty": bool(dirty),
-    }
+    commit = _output("git", "rev-parse", "--short=12", "HEAD").strip()
+    return {"commit": commit, "dirty": bool(_changes("tests/fuzz/records", "benchmarks/results"))}
+
+
+def _changes(*without: str) -> str:
+    """Returns the files that differ from the commit, as git tells them."""
+    exclude = [f":(top,exclude){folder}" for folder in without]
+    return _output("git", "status", "--porcelain", "--untracked-files=no", "--", ":/", *exclude)
 
 
 def _output(*command: str) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from torch.utils import cpp_extension
 
-from campaign import Start, keep, record_of
+from campaign import Start, keep, record_of, why_not_kept
 
 FUZZ = Path(__file__).resolve().parent
 ROOT = FUZZ.parents[1]
@@ -47,6 +47,8 @@ def main() -> int:
     parser.add_argument("--build", type=Path, default=ROOT / "build/fuzz")
     parser.add_argument("--record", type=Path, help="append to this file")
     args = parser.parse_args()
+    if why := why_not_kept(args.record):
+        parser.error(why)
     includes = cpp_extension.include_paths()[0]
     subprocess.run([FUZZ / "cpp/build.sh", args.build, includes], check=True)
     corpus = args.build / f"corpus_{args.target}_{args.seed}"

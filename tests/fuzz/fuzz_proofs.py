@@ -246,16 +246,14 @@ def plan_of(seed: int) -> tuple[Sample, int, Callable[[dict[str, Any]], float]]:
 
     def cost_of(plan: dict[str, Any]) -> float:
         by_name = {node["name"]: node for node in plan["nodes"]}
-        chosen = {}
-        for n in graph.planned:
-            said = by_name[graph.nodes[n].name]
-            same = [o for o in options[n] if all(said[k] == v for k, v in o.said.items())]
-            if not same:
-                return INF
-            chosen[n] = same[0]
-        return true_cost(graph, changes, chosen) + sum(
-            pair["ticks"] for pair in plan.get("pairs", [])
-        )
+        said = {n: by_name[graph.nodes[n].name] for n in graph.planned}
+        # A plan says of an absorbed node only who absorbs it, which may be possible in two ways.
+        same = [
+            [o for o in options[n] if all(said[n][k] == v for k, v in o.said.items())] for n in said
+        ]
+        chosen = (dict(zip(said, each, strict=True)) for each in itertools.product(*same))
+        least = min((true_cost(graph, changes, each) for each in chosen), default=INF)
+        return least + sum(pair["ticks"] for pair in plan.get("pairs", []))
 
     return sample, sample.plan["lower_bound_ticks"], cost_of
 

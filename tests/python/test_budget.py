@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,11 +22,13 @@ from torchalgo import _C
 from torchalgo._base.call_context import CallContext
 from torchalgo._base.progress import Event, Progress
 from torchalgo._base.time_budget import DEFAULT_BUDGET_S, Deadline, Pace, budget_of_call
+from torchalgo._capture.settings import Options
 from torchalgo._db import CostStore
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Key
+from torchalgo._ir.plan import GuardVerdict
 from torchalgo._measure.checking import cropped
-from torchalgo._measure.guard import guard_verdict
+from torchalgo._measure.guard import guard_verdict, untimed_verdict
 from torchalgo._measure.knowledge import is_trusted
 from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._measure.worker_process import WorkerDeathError, WorkerProcess
@@ -49,6 +53,37 @@ def test_without_a_budget_a_call_ends_after_90_s_per_plan_and_infinity_is_withou
     assert budget_of_call(5.0, 3) == 5.0
     assert Deadline(budget_of_call(None)).has_end
     assert not Deadline(budget_of_call(math.inf)).has_end
+
+
+@pytest.mark.parametrize(
+    ("spent_s", "whole_s", "advice"),
+    [(90.0, 28.0, 180), (270.0, 28.0, 540), (1e-3, 0.2, 1), (2.0, 28.4, 29)],
+)
+def test_the_advice_after_the_time_ran_out_is_more_than_was_spent(
+    spent_s: float, whole_s: float, advice: int
+) -> None:
+    """A plan of several, and a part of a model, have a part of the time only."""
+    options = Options.of(torchalgo.Settings(progress=False))
+    options = dataclasses.replace(options, whole_budget_s=spent_s)
+    budget: Any = SimpleNamespace(whole_s=whole_s, call=CallContext.start(Deadline(spent_s / 3)))
+    contest = Contest(None, options, None, budget)  # type: ignore[arg-type]
+    assert f"such as budget_s={advice} (--budget {advice})" in contest._out_of_time().reason
+
+
+def test_a_call_tells_its_plans_and_parts_how_much_time_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[float] = []
+
+    def out_of_time(self: Contest) -> GuardVerdict:
+        seen.append(self._options.whole_budget_s)
+        return untimed_verdict("no time")
+
+    monkeypatch.setattr(Contest, "_out_of_time", out_of_time)
+    monkeypatch.setattr(CallBudget, "guard_effort", lambda self: None)
+    shapes = [(1, 3, 16, 16), (2, 3, 16, 16)]
+    torchalgo.optimize(make_net(), shapes=shapes, **arguments(budget_s=0.5, cost_db=False))
+    assert seen == [0.5, 0.5]
 
 
 def test_a_plan_without_time_to_be_timed_runs_only_if_the_caller_says_so(tmp_path: Path) -> None:

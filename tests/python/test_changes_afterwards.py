@@ -23,7 +23,9 @@ from support.small_models import rand
 QUICK = torchalgo.Settings(progress=False, run_untimed=True, cost_db=False)
 X = rand(1, 3, 16, 16)
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*weight_norm")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*weight_norm"), pytest.mark.usefixtures("drawn_costs")
+]  # fmt: skip
 
 
 class Net(nn.Module):

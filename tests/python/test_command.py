@@ -173,6 +173,7 @@ def test_each_setting_has_a_flag_and_the_same_default(command: str) -> None:
         "all_knobs": (["--all-knobs"], True),
         "weight_limit_bytes": (["--weight-limit", "20MB"], 20_000_000),
         "max_rel_error": (["--max-rel-error", "1e-3"], 1e-3),
+        "max_componentwise_error": (["--max-componentwise-error", "1e-6"], 1e-6),
         "progress": (["--quiet"], False),
     }
     if command == "optimize":

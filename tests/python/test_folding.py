@@ -4,6 +4,7 @@ and parts of a network that have their channels last."""
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable
 
@@ -101,6 +102,9 @@ BEFORE: dict[str, Callable[[Net, Tensor], Tensor]] = {
     "shift without padding": lambda m, x: m.open((x - m.mean) / m.std),
     "shift before 1x1": lambda m, x: m.one(m.norm(x)),
     "two readers": lambda m, x: torch.cat([m.conv(y := x * m.gain), m.grouped(y)], 1),
+    "an image of 0 to 255": lambda m, x: m.open((x * 255 - 123.7) / 58.4),
+    "only the mean of such an image": lambda m, x: m.open(x - 123.7),
+    "then a small factor": lambda m, x: m.open((x - m.mean) / m.std * 1e-3),
 }
 
 
@@ -108,6 +112,36 @@ BEFORE: dict[str, Callable[[Net, Tensor], Tensor]] = {
 def test_convolutions_take_the_constants_before_them(name: str) -> None:
     kinds, _ = check(BEFORE[name])
     assert not kinds["scaleshift"] and not any(kind.startswith("aten::") for kind in kinds)
+
+
+CANCELLING: dict[str, Callable[[Net, Tensor], Tensor]] = {
+    "without padding": lambda m, x: m.open((x - 101325.0) / 10),
+    "before 1x1": lambda m, x: m.one((x - 101325.0) / 10),
+    "per channel": lambda m, x: m.open((x - torch.full_like(m.mean, 101325.0)) / m.std / 10),
+    "then a small factor": lambda m, x: m.open((x - 101325.0) / 10 * 1e-4),
+    "then a bias": lambda m, x: m.one(x - 101325.0 + m.shift),
+    "a sum": lambda m, x: m.one((x + -101325.0) * 0.1),
+    "from a number": lambda m, x: m.one((101325.0 - x) * 0.1),
+    "a chain that no convolution reads": lambda m, x: F.relu((x - 101325.0) / 10 * m.scale),
+    "a batch norm": lambda m, x: m.one(
+        F.batch_norm(x, torch.full_like(m.shift, 101325.0).flatten(), m.std.flatten() * 100)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CANCELLING)
+def test_a_difference_of_large_numbers_is_as_exact_as_in_the_model(name: str) -> None:
+    torch.manual_seed(1)
+    model = Net(CANCELLING[name]).eval()
+    x = 101325 + 10 * torch.randn(2, C, 9, 9)
+    imported = _C.import_graph(freeze(model, (x,), "trace")._c, (x,))
+    module = rewrite(imported, any_plan(imported.graph, 1))
+    with torch.no_grad():
+        given = model(x).double()
+        found = module(x).double()
+        exact = copy.deepcopy(model).double()(x.double())
+    error, error_of_model = ((y - exact).norm() / exact.norm() for y in (found, given))
+    assert error < max(1e-5, 4 * error_of_model)
 
 
 KEPT: dict[str, tuple[Callable[[Net, Tensor], Tensor], dict[str, int]]] = {

@@ -40,6 +40,11 @@ CASES = {
     "python changes": 100,
     "python overlap": 50,
     "python baselines": 8,
+    "numbers bright": 20,
+    "numbers offsets": 20,
+    "numbers channels": 100,
+    "numbers sizes": 30,
+    "numbers onnx": 5,
     "gpu gpu": 3,
 }
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ from support.plans import make_plan
 from support.random_plans import any_plan
 from torchalgo import _C
 from torchalgo._base.time_budget import Deadline
-from torchalgo._ir.plan import InContext, LeftAlone, Plan
+from torchalgo._ir.plan import GuardVerdict, InContext, LeftAlone, Plan
 from torchalgo._ir.plan.text import outcome_lines
 from torchalgo._refine.binding import Tuned, rewrite_with_origins
 from torchalgo._refine.in_context import Kept
-from torchalgo._refine.left_ops import has_time, left_times, source_line, time_left_ops, with_times
+from torchalgo._refine.left_ops import has_time, left_nodes, left_times, source_line, time_left_ops
 from torchalgo._refine.net_times import NetTimes, time_in_net
 from torchalgo._report.page import html_page
 from torchalgo._report.subject import Subject
@@ -195,27 +196,26 @@ def test_a_budget_without_room_for_five_calls_leaves_the_ops_untimed() -> None:
 def test_each_op_that_is_left_names_the_line_that_calls_it(capture: str) -> None:
     _, imported, _ = bound(capture)
     names = [n.name for n in imported.graph.nodes if n.problem is None]
-    left = with_times([LeftAlone("", "a note")], imported, dict.fromkeys(names, 7.0))
-    assert left[0] == LeftAlone("", "a note")
-    assert base_names(item.name for item in left[1:]) == set(LEFT)
-    sources = {item.name.removesuffix(".softmax"): item.source for item in left[1:]}
+    left = left_nodes(imported, dict.fromkeys(names, 7.0))
+    assert base_names(item.name for item in left) == set(LEFT)
+    sources = {item.name.removesuffix(".softmax"): item.source for item in left}
     fft = line_of("torch.fft.fft2(x).abs()", "power")
     assert sources["spectrum.fft_fft2"] == sources["spectrum.abs"] == fft
     assert sources["attend"] == line_of("self.last(torch.relu(", "forward")
-    for item in left[1:]:
+    for item in left:
         kind = LEFT[item.name.removesuffix(".softmax")]
         assert item.note == f"torchalgo does not plan aten::{kind}" and item.measured_us == 7.0
 
 
 def test_ops_of_a_microsecond_are_listed_only_with_a_reason_of_their_own() -> None:
     _, imported, _ = bound("trace")
-    assert with_times([], imported, {"attend": 0.9}) == []
-    assert [item.name for item in with_times([], imported, {"attend": 1.0})] == ["attend"]
+    assert left_nodes(imported, {"attend": 0.9}) == []
+    assert [item.name for item in left_nodes(imported, {"attend": 1.0})] == ["attend"]
 
 
 def test_without_times_all_ops_are_listed_but_views() -> None:
     _, imported, _ = bound("trace")
-    found = with_times([], imported, None)
+    found = left_nodes(imported, None)
     assert base_names(item.name for item in found) == set(LEFT)
     assert all(item.measured_us is None and item.source for item in found)
 
@@ -240,21 +240,21 @@ CONTEXT = InContext(
 
 def left_plan(count: int = 7, **changes: Any) -> Plan:
     left = [
-        LeftAlone("", "compared at other sizes"),
         LeftAlone("conv9", "inside a loop", None, "net.py:3 forward"),
         *(
             LeftAlone(f"op{i}", f"torchalgo does not plan aten::op{i}", 100.0 * i, f"net.py:{i} f")
             for i in range(1, count)
         ),
     ]
-    return make_plan(left_alone=left, in_context=CONTEXT, **changes)
+    notes = ["compared at other sizes"]
+    return make_plan(**{"left_alone": left, "in_context": CONTEXT, "notes": notes, **changes})
 
 
 def test_the_printed_plan_lists_the_most_expensive_ops_first() -> None:
     lines = str(left_plan()).splitlines()
     first = lines.index("left to PyTorch: 2.100 ms of 14.8 ms")
-    assert lines[first + 1 : first + 9] == [
-        "  the model: compared at other sizes",
+    assert lines[first - 1] == "note: compared at other sizes"
+    assert lines[first + 1 : first + 8] == [
         "  op6: 0.600 ms, torchalgo does not plan aten::op6 (net.py:6 f)",
         "  op5: 0.500 ms, torchalgo does not plan aten::op5 (net.py:5 f)",
         "  op4: 0.400 ms, torchalgo does not plan aten::op4 (net.py:4 f)",
@@ -277,11 +277,32 @@ def test_a_plan_whose_calls_were_timed_as_a_whole_says_the_most_that_is_left() -
         "left to PyTorch, at most 4.000 ms of 15.0 ms: 1\n  conv9: inside a loop (net.py:3 forward)"
     )
     assert said in text
-    for plan in (
-        make_plan(in_context=context, left_alone=[]),
-        make_plan(in_context=context, left_alone=[LeftAlone("", "a note on the model")]),
-    ):
-        assert "at most" not in str(plan)
+    assert "at most" not in str(make_plan(in_context=context, left_alone=[]))
+
+
+def test_notes_on_how_the_model_was_read_are_not_left_to_pytorch() -> None:
+    plan = make_plan(left_alone=[], notes=["scripted: a trace differs from the model"])
+    said = "note: scripted: a trace differs from the model"
+    assert said in str(plan) and "left to PyTorch" not in str(plan)
+    assert outcome_lines(plan)[-1] == said and outcome(plan) == []
+    html = html_page([Subject(plan)], "net")
+    assert "The plan lists no such operation" in html and f'<p class="note">{said[6:]}</p>' in html
+    assert Plan.from_json(plan.to_json()).notes == plan.notes
+
+
+ONE_LAYOUT = GuardVerdict(
+    verdict="faster", runs="single_layout", baseline="frozen", plan_us=8_400.0,
+    baseline_us=9_000.0, ratio=0.93, low=0.9, high=0.96, rounds=25, reason="",
+)  # fmt: skip
+
+
+def test_a_plan_in_one_layout_tells_what_is_left_of_its_own_call() -> None:
+    plan = left_plan(in_context=None, guard=ONE_LAYOUT)
+    said = "left to PyTorch: 2.100 ms of 8.400 ms"
+    assert f"{said}\n  op6: 0.600 ms" in str(plan)
+    assert outcome(plan) == [f"{said}; print(plan) lists the operations"]
+    untimed = left_plan(count=1, in_context=None, guard=ONE_LAYOUT)
+    assert "left to PyTorch: 1\n  conv9: inside a loop" in str(untimed)
 
 
 def outcome(plan: Plan) -> list[str]:
@@ -308,7 +329,7 @@ def test_the_report_lists_all_ops_with_their_times() -> None:
 def test_times_and_lines_come_back_from_a_file() -> None:
     plan = left_plan()
     assert Plan.from_json(plan.to_json()) == plan
-    item = json.loads(plan.to_json())["left_alone"][2]
+    item = json.loads(plan.to_json())["left_alone"][1]
     assert item["measured_us"] == 100.0 and item["source"] == "net.py:1 f"
 
 
@@ -326,6 +347,22 @@ def optimized(monkeypatch: pytest.MonkeyPatch) -> Iterator[torchalgo.Optimized]:
     torch.manual_seed(0)
     settings = torchalgo.Settings(progress=False)
     yield torchalgo.optimize(Net().eval(), torch.rand(1, 3, 16, 16), settings=settings)
+
+
+def test_the_plan_in_one_layout_keeps_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(calls: Mapping[str, Any], **_: Any) -> dict[str, list[float]]:
+        ns = {"plan": 2e9, "single_layout": 1e9}
+        return {name: [ns.get(name, 3e9)] * 25 for name in calls}
+
+    monkeypatch.setenv("TORCHALGO_ISOLATE", "0")
+    monkeypatch.setattr("torchalgo._measure.guard.time_interleaved", timed)
+    monkeypatch.setattr("torchalgo._refine.refinement.choices_of", id)  # never equal
+    settings = torchalgo.Settings(progress=False, cost_db=False)
+    fast = torchalgo.optimize(Net().eval(), torch.rand(1, 3, 16, 16), settings=settings)
+    assert fast.runs == "single_layout"
+    assert fast.plan.left_alone == fast.alternatives["optimum"].left_alone
+    assert "spectrum.fft_fft2" in {item.name for item in fast.plan.left_alone}
+    assert re.search(r"left to PyTorch: \S+ ms of 1000.0 ms", str(fast.plan))
 
 
 def test_an_optimized_model_says_what_it_leaves(optimized: torchalgo.Optimized) -> None:

@@ -8,7 +8,7 @@ import io
 import math
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,8 @@ from torch import nn
 
 import torchalgo
 from support.nets import Net, fp64_error, run_plan
+from torchalgo._capture.formats import MOST_KNOWN
+from torchalgo._run.original import Original
 
 
 @pytest.fixture
@@ -373,9 +375,11 @@ def test_results_have_the_strides_that_the_original_gives_them(x: torch.Tensor) 
     torch.manual_seed(0)
     model = Features().eval()
     channels_last = x.to(memory_format=torch.channels_last)
+    least = channels_last[..., :3, :3].contiguous(memory_format=torch.channels_last)
     with torch.no_grad():
         for example in (x, channels_last):
             fast = run_plan(model, example)
+            fast(least)  # the result is one pixel, which has every format
             for given in (
                 x, channels_last, x[..., ::2], channels_last[..., ::2], x.expand(3, -1, -1, -1),
                 x.transpose(2, 3), x[:0], channels_last, x,
@@ -383,6 +387,40 @@ def test_results_have_the_strides_that_the_original_gives_them(x: torch.Tensor) 
                 got, want = fast(given), model(given)
                 assert got.stride() == want.stride()
                 assert torch.allclose(got, want, atol=1e-5)
+
+
+LAYOUTS: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda x: x.contiguous(memory_format=torch.channels_last),
+    lambda x: x.contiguous(memory_format=torch.channels_last)[:, :, 1:, 1:],
+    lambda x: x[:, :, 1:],
+    lambda x: x[:1].expand(3, -1, -1, -1),
+    lambda x: x.transpose(2, 3),
+    lambda x: x.permute(2, 0, 3, 1).contiguous().permute(1, 3, 0, 2),
+]
+
+
+@pytest.mark.parametrize("layout", range(len(LAYOUTS)))
+def test_the_original_runs_once_for_inputs_of_one_layout_whatever_their_sizes(
+    x: torch.Tensor, layout: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model, runs = Features().eval(), []
+    run = Original.run_tensors
+
+    def counted(self: Original, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        runs.append(tensors[0].shape)
+        return run(self, tensors)
+
+    monkeypatch.setattr(Original, "run_tensors", counted)
+    fast = run_plan(model, x)
+    sizes = [(height, width) for height in range(14, 31) for width in range(14, 30)]
+    assert len(sizes) > MOST_KNOWN
+    with torch.no_grad():
+        for size in sizes:
+            given = LAYOUTS[layout](torch.rand(2, 3, *size))
+            assert fast(given).stride() == model(given).stride()
+    assert len(runs) == 1
+    assert not fast.original_runs
 
 
 def test_a_wrong_number_of_channels_is_an_error(fast: torchalgo.Optimized) -> None:

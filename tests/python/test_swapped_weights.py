@@ -13,6 +13,8 @@ from torch import nn
 
 import torchalgo
 
+pytestmark = pytest.mark.usefixtures("drawn_costs")
+
 SETTINGS = torchalgo.Settings(progress=False, run_untimed=True, cost_db=False)
 X = torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 NAMES = ("0.weight", "0.bias", "1.weight", "1.running_mean")

@@ -13,13 +13,15 @@ from torch import nn
 
 import torchalgo
 from support.training_models import Chain, images
+from torchalgo._base.call_context import CallContext
 from torchalgo._base.stats import Faster
+from torchalgo._base.time_budget import Deadline
 from torchalgo._train import guard
 
 
 def optimize(model: nn.Module, tmp_path: Path) -> torchalgo.TrainingModule:
     settings = torchalgo.Settings(cost_db=tmp_path / "costs.sqlite3", progress=False)
-    return torchalgo.optimize(model, (images(),), training=True, budget_s=2.0, settings=settings)
+    return torchalgo.optimize(model, (images(),), training=True, budget_s=20.0, settings=settings)
 
 
 def test_the_faster_side_runs_and_timing_changes_nothing(
@@ -29,8 +31,9 @@ def test_the_faster_side_runs_and_timing_changes_nothing(
 
     def compare(plan: list[float], model: list[float], **_: Any) -> Faster:
         given.append((len(model), len(plan)))
-        ratio = 1.1 if len(given) == 1 else 0.9  # of the plan: slower at first
-        return Faster("unclear", ratio, ratio, ratio)
+        if len(given) == 1:
+            return Faster("slower", 1.1, 1.05, 1.2)
+        return Faster("unclear", 1.1, 0.9, 1.2)
 
     monkeypatch.setattr(guard, "is_faster", compare)
     model = Chain().train()
@@ -44,11 +47,50 @@ def test_the_faster_side_runs_and_timing_changes_nothing(
     slower(images()).sum().backward()
     assert slower.planned_runs == 0 and slower.other_runs > 0
     assert copy.deepcopy(slower).runs == "baseline"
-    faster = optimize(Chain().train(), tmp_path)
-    assert faster.runs == "plan"
-    faster(images()).sum().backward()
-    assert faster.planned_runs > 0 and faster.other_runs == 0
-    assert len(given) == 2 and all(a == b >= 1 for a, b in given)
+    unclear = optimize(Chain().train(), tmp_path)
+    assert unclear.runs == "plan" and "no clear difference; the plan runs" in str(unclear.plan)
+    unclear(images()).sum().backward()
+    assert unclear.planned_runs > 0 and unclear.other_runs == 0
+    assert given == [(guard.ROUNDS, guard.ROUNDS)] * 2
+
+
+@pytest.mark.parametrize(
+    ("plan_ms", "model_ms", "runs"),
+    [
+        ([1.0, 1.1, 1.0, 1.2, 1.0, 1.1], [2.0] * 6, "plan"),
+        ([2.0, 2.1, 2.0, 2.2, 2.0, 2.1], [1.0] * 6, "baseline"),
+        ([1.0, 2.1, 1.0, 2.2, 1.0, 2.1], [1.5] * 6, "plan"),  # no clear difference
+        ([1.6, 2.1, 1.4, 2.2, 1.6, 2.1], [1.5] * 6, "plan"),  # a worse median is no proof
+        ([1.0] * 3, [1.1] * 3, "plan"),  # each step of the plan is faster than each of the model
+        ([1.0] * 2, [1.1] * 2, "baseline"),
+        ([1.0, 1.0, 1.2], [1.1] * 3, "baseline"),
+    ],
+)
+def test_the_plan_loses_as_in_inference(
+    plan_ms: list[float], model_ms: list[float], runs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {guard.PLAN: plan_ms, guard.AS_GIVEN: model_ms}
+    monkeypatch.setattr(guard, "time_steps", lambda *_: {k: [*v] for k, v in times.items()})
+    planned: Any = Chain().train()
+    planned.given = nn.Identity()
+    verdict = guard.compare_steps(planned, (images(),), Deadline(90.0))
+    assert verdict is not None and verdict.runs == runs
+    is_short = len(plan_ms) < guard.ROUNDS and runs == "baseline"
+    assert ("such as budget_s=180" in verdict.reason) == is_short
+
+
+@pytest.mark.parametrize(("step_s", "left_s"), [(2.0, 90.0 - 28.3), (9.0, 60.0)])
+def test_tuning_leaves_the_time_for_the_comparison_but_at_most_a_third(
+    step_s: float, left_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = {guard.AS_GIVEN: [step_s * 1e9]}
+    monkeypatch.setattr(guard, "time_steps", lambda *_: steps)
+    call = CallContext.start(Deadline(90.0))
+    before = guard.before_guard(Chain().train(), (images(),), call)
+    assert before.deadline.budget_s == pytest.approx(left_s, abs=1.0)
+    assert call.deadline.left_s("finish") > left_s + 20.0
+    endless = CallContext.start()
+    assert guard.before_guard(Chain().train(), (images(),), endless) is endless
 
 
 def test_a_model_with_hooks_is_not_timed(tmp_path: Path) -> None:

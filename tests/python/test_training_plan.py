@@ -20,6 +20,9 @@ from support.command import run
 from support.fake_bench import FakeBench, spread
 from support.training_models import Chain, Mixed, Trio, images, options, trio
 from torchalgo import _C
+from torchalgo._db import CostStore, DeviceCosts
+from torchalgo._ir.costs import Key
+from torchalgo._measure.knowledge import is_trusted
 from torchalgo._train import tuning
 
 Plan = torchalgo.TrainingPlan
@@ -29,7 +32,7 @@ Plan = torchalgo.TrainingPlan
 def planned(tmp_path_factory: pytest.TempPathFactory) -> torchalgo.TrainingModule:
     settings = torchalgo.Settings(cost_db=False, progress=False)
     return torchalgo.optimize(
-        Mixed().train(), (images(),), training=True, budget_s=10.0, settings=settings
+        Mixed().train(), (images(),), training=True, budget_s=60.0, settings=settings
     )
 
 
@@ -139,8 +142,10 @@ def test_a_saved_plan_runs_again_without_measuring(
     planned.plan.save(tmp_path / "plan.json")
     loaded = Plan.load(tmp_path / "plan.json")
     assert [p.nodes for p in loaded.regions] == [p.nodes for p in planned.plan.regions]
+    (tmp_path / "none").mkdir()
     both = trio(Mixed(), images(), tmp_path / "none", plan=loaded, budget_s=None)
-    assert not (tmp_path / "none").exists()  # no cost was stored
+    with CostStore.open(tmp_path / "none" / "costs.sqlite3") as store:
+        assert not DeviceCosts.of(store, cold_bytes=_C.CHANGED_WEIGHTS).read()
     both.check_step(images())
     assert both.planned.planned_runs == 1
     assert [p.nodes for p in both.planned.plan.regions] == [p.nodes for p in loaded.regions]
@@ -338,3 +343,85 @@ def test_a_plan_and_a_limit_or_overrides_exclude_each_other(
             Mixed(), (images(),), plan=planned.plan, overrides={"left": {"forward": "aten.conv"}},
             **given,
         )  # fmt: skip
+
+
+# ---- a plan that was given is checked ------------------------------------------------------------
+
+
+def saved(planned: torchalgo.TrainingModule, tmp_path: Path) -> Plan:
+    planned.plan.save(tmp_path / "plan.json")
+    return Plan.load(tmp_path / "plan.json")
+
+
+def own_primitives(plan: Plan) -> set[tuple[str, str]]:
+    """Returns the primitives that are checked: all but PyTorch's own, and views."""
+    parts = [part for region in plan.regions for part in (*region.nodes, *region.transforms)]
+    keys = [Key(p.problem, p.primitive, p.src, p.dst) for p in parts if p.primitive]
+    return {(key.problem, key.primitive) for key in keys if not is_trusted(key)}
+
+
+def test_the_primitives_of_a_given_plan_are_checked_once(
+    planned: torchalgo.TrainingModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, fake = saved(planned, tmp_path), FakeBench(spread)
+    monkeypatch.setattr(tuning.Bench, "on", lambda *_: fake.bench())
+    given = options(tmp_path, budget_s=None)
+    assert own_primitives(plan)
+    torchalgo.optimize(Mixed(), (images(),), plan=plan, **given)
+    assert set(fake.checked) == own_primitives(plan) and not fake.measured
+    fake.checked.clear()
+    torchalgo.optimize(Mixed(), (images(),), plan=plan, **given)
+    assert not fake.checked
+
+
+@pytest.mark.parametrize("place", [0.0, 0.5, 0.99])  # a gradient, a forward pass, a layout change
+def test_a_given_plan_with_a_wrong_primitive_is_refused(
+    place: float, planned: torchalgo.TrainingModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, fake = saved(planned, tmp_path), FakeBench(spread)
+    own = sorted(own_primitives(plan))
+    name = own[int(place * len(own))][1]
+    fake.check_errors = {name: 0.1}
+    monkeypatch.setattr(tuning.Bench, "on", lambda *_: fake.bench())
+    given = options(tmp_path, budget_s=None)
+    for _ in range(2):  # the second time, the database has the verdict
+        checks = len(fake.checked)
+        with pytest.raises(torchalgo.Error, match=rf"TA2204 .* has {re.escape(name)} for "):
+            torchalgo.optimize(Mixed(), (images(),), plan=plan, **given)
+    assert len(fake.checked) == checks
+
+
+def test_a_given_plan_whose_primitive_failed_in_tuning_is_refused(
+    planned: torchalgo.TrainingModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tuning and plans share the verdicts of the database."""
+    plan, fake = saved(planned, tmp_path), FakeBench(spread)
+    name = sorted(own_primitives(plan))[0][1]
+    fake.check_errors = {name: 0.1}
+    monkeypatch.setattr(tuning.Bench, "on", lambda *_: fake.bench())
+    torchalgo.optimize(Mixed(), (images(),), **options(tmp_path))
+    with pytest.raises(torchalgo.Error, match="TA2204"):
+        torchalgo.optimize(Mixed(), (images(),), plan=plan, **options(tmp_path, budget_s=None))
+
+
+def test_nothing_is_proven_of_times_that_were_not_measured(
+    planned: torchalgo.TrainingModule,
+) -> None:
+    (region,) = planned.plan.regions
+    count = len([p for p in (*region.nodes, *region.transforms) if p.primitive])
+    guessed = [dataclasses.replace(n, cost_source="model") for n in region.nodes[:2]]
+    plan = Plan([dataclasses.replace(region, nodes=[*guessed, *region.nodes[2:]])])
+    text = f"not proven optimal: 2 of {count} times were not measured"
+    assert text in str(plan) and "proven: no plan" not in str(plan)
+    changes = [dataclasses.replace(t, cost_source="model") for t in region.transforms]
+    if changes:
+        plan = Plan([dataclasses.replace(region, transforms=changes)])
+        assert f"not proven optimal: {len(changes)} of {count} times" in str(plan)
+
+
+def test_a_plan_of_a_call_without_time_proves_nothing(tmp_path: Path) -> None:
+    given = options(tmp_path, budget_s=1e-3)
+    planned = torchalgo.optimize(Chain().train(), (images(),), **given)
+    assert "not proven optimal: " in str(planned.plan)
+    assert " times were not measured" in str(planned.plan)
+    assert str(saved(planned, tmp_path)).count("times were not measured") == 1

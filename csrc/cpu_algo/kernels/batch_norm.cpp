@@ -135,7 +135,7 @@ inline void add_up_plane(const Part& part) {
 
 template <SumKind kind>
 inline void add_up_part(const Part& part, std::int64_t lanes) {
-  if (lanes == 1) {
+  if (part.step == 1) {  // a strip of one lane has pixels that are not adjacent
     add_up_plane<kind>(part);
   } else {
     add_up_strip<kind>(part, lanes);

@@ -9,6 +9,10 @@
 
 namespace torchalgo::kernels {
 
+/// The most pixels of a part in nchw and in other layouts. Partial sums of f32 are exact enough for
+/// this many pixels, and there is work for many threads.
+inline constexpr std::int64_t kPlanePart = 4096, kPixelPart = 1024;
+
 /// The shape of a tensor and its parts. It is [images, blocks, pixels, lanes], and a channel is
 /// block * lanes + lane: (c, h * w, 1) for nchw, (1, h * w, c) for nhwc and (blocks, h * w, 16) for
 /// nChw16c. Channels from `channels` on are zero. The pixels of an image are cut into `parts` of

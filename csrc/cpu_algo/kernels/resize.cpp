@@ -6,8 +6,6 @@
 namespace torchalgo::kernels::TORCHALGO_ISA {
 namespace {
 
-constexpr std::int64_t kColumns = 256;  // whose source positions are computed once for all rows
-
 constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
 inline std::int64_t nearest_index(std::int64_t index, std::int64_t in, std::int64_t out) {
@@ -30,10 +28,14 @@ inline Position bilinear_position(std::int64_t index, std::int64_t in, std::int6
     if (out > 1) place = static_cast<double>(index * (in - 1)) / static_cast<double>(out - 1);
   } else {
     const double scale = static_cast<double>(in) / static_cast<double>(out);
-    place = (static_cast<double>(index) + 0.5) * scale - 0.5;
+    // The product is rounded, as in torch. A fused difference could choose other neighbours.
+    const volatile double product = (static_cast<double>(index) + 0.5) * scale;
+    place = product - 0.5;
     place = place < 0 ? 0 : place;
   }
   const std::int64_t low = min(static_cast<std::int64_t>(place), in - 1);
+  // As in torch, an unchanged side has no neighbours: 0 times an infinity or a NaN is a NaN.
+  if (in == out) return {low, low, 0};
   return {low, min(low + 1, in - 1), static_cast<float>(place - static_cast<double>(low))};
 }
 
@@ -76,7 +78,7 @@ template <int fixed_lanes>
 void resize_nearest(const Resize& resize, std::int64_t begin, std::int64_t end, std::int64_t first,
                     std::int64_t last) {
   const std::int64_t lanes = fixed_lanes > 0 ? fixed_lanes : resize.lanes;
-  std::int64_t columns[kColumns];
+  std::int64_t columns[kResizeColumns];
   for (std::int64_t q = first; q < last; ++q) {
     columns[q - first] = nearest_index(q, resize.w, resize.q) * lanes;
   }
@@ -94,7 +96,7 @@ template <int fixed_lanes>
 void resize_bilinear(const Resize& resize, std::int64_t begin, std::int64_t end, std::int64_t first,
                      std::int64_t last) {
   const std::int64_t lanes = fixed_lanes > 0 ? fixed_lanes : resize.lanes;
-  Position columns[kColumns];
+  Position columns[kResizeColumns];
   for (std::int64_t q = first; q < last; ++q) {
     Position& column = columns[q - first];
     column = bilinear_position(q, resize.w, resize.q, resize.align_corners);
@@ -120,8 +122,8 @@ void resize_bilinear(const Resize& resize, std::int64_t begin, std::int64_t end,
 }  // namespace
 
 void run_resize(const Resize& resize, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t first = 0; first < resize.q; first += kColumns) {
-    const std::int64_t last = min(first + kColumns, resize.q);
+  for (std::int64_t first = 0; first < resize.q; first += kResizeColumns) {
+    const std::int64_t last = min(first + kResizeColumns, resize.q);
     if (resize.is_nearest) {
       resize.lanes == 16 ? resize_nearest<16>(resize, begin, end, first, last)
                          : resize_nearest<0>(resize, begin, end, first, last);

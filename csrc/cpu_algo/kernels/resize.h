@@ -7,6 +7,9 @@
 
 namespace torchalgo::kernels {
 
+/// The columns whose source positions are computed once for all rows.
+inline constexpr std::int64_t kResizeColumns = 256;
+
 /// A resize of `images` tensors [h, w, lanes] to [p, q, lanes]. `lanes` is 16 for a block of
 /// nChw16c and c for nhwc.
 struct Resize {

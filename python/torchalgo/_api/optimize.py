@@ -198,9 +198,7 @@ def _train(model: Any, inputs: Any, options: Options, *, is_plain: bool) -> Trai
         )
     call = CallContext.start(Deadline(budget_of_call(options.budget_s)), Progress(options.progress))
     with contextlib.ExitStack() as opened:
-        store = None
-        if options.plan is None:
-            store = opened.enter_context(CostStore.of_call(options.cost_db, is_fresh=options.fresh))
+        store = opened.enter_context(CostStore.of_call(options.cost_db, is_fresh=options.fresh))
         return optimize_training(model, tensors, options, store, call)
 
 
@@ -211,6 +209,8 @@ def plan_calls(
     if plans is not None:
         options = dataclasses.replace(options, plan=plans, overrides=None, mode="tune")
     deadline = Deadline(budget_of_call(options.budget_s, len(calls)))
+    whole_s = options.whole_budget_s or deadline.budget_s
+    options = dataclasses.replace(options, whole_budget_s=whole_s)
     call = CallContext.start(deadline, Progress(options.progress))
     if hooks := hooks_of(model):
         call.progress.say(

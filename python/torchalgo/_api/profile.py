@@ -39,6 +39,7 @@ from torchalgo._ir.problems import (
     with_direction,
     with_dtype,
 )
+from torchalgo._measure.componentwise import errors_of
 from torchalgo._measure.machine_load import warn_if_busy
 from torchalgo._measure.sampling import Bench
 from torchalgo._plan.candidates import (
@@ -57,7 +58,7 @@ TIMING_SHARE = 0.6  # the part of the budget for timing; checks have the rest
 RUNTIME_COMPILED = "is compiled when it first runs, which takes seconds: see runtime_compiled"
 # Bytes that are read before each sample. So weights come from memory, as in a usual network.
 COLD_BYTES = 48 << 20
-_HEAD = ("algorithm", "layout", "us", "+-", "memory", "determ.", "supported")
+_HEAD = ("algorithm", "layout", "us", "+-", "memory", "determ.", "componentwise", "supported")
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,9 @@ class ProfileRow:
     numerics: list[str]
     hidden_bytes: int | None  # bytes that it copies between layouts inside; None: unknown
     rel_error: float | None  # relative L2 to a result in f64; None: not checked
+    # The error of a single result beside a large value: Settings(max_componentwise_error). None:
+    # not tried, or no convolution.
+    componentwise_error: float | None
     reason: str  # "": it is supported
 
     @property
@@ -134,7 +138,7 @@ class Profile(ShownAsText):
         cells = [_HEAD, *(_cells(row) for row in rows if row.is_supported)]
         # The column with the least information is cut first.
         table = text_table(
-            cells, right=(2, 3, 4), indent="  ", columns=MAX_COLUMNS, shrink=({6: 9}, {0: 24})
+            cells, right=(2, 3, 4, 6), indent="  ", columns=MAX_COLUMNS, shrink=({7: 9}, {0: 24})
         )
         return [*lines, f"{problem}  on {self.device}", *table, *_refusals(rows)]
 
@@ -168,7 +172,8 @@ def profile(
         budget_s: the seconds of timing and checking for each problem in each direction. Work that
             has begun is finished.
         check: True compares results with f64, the fastest first, until the budget is over and one
-            result was right. If there was no time, `rel_error` is None.
+            result was right. If there was no time, `rel_error` is None. What was right has a
+            `componentwise_error` too, see Settings(max_componentwise_error).
         max_rel_error: the largest relative L2 of a result; it is larger for lower precisions. A
             primitive whose result exceeds it counts as not supported.
         workspace_limit_bytes: the most bytes of workspace; primitives that need more are refused.
@@ -258,6 +263,11 @@ def _measured(problem: str, device: _C.Device, effort: _Effort) -> list[ProfileR
             ((errors[i], failures[i]),) = _bench_on(device).check(problem, [primitives[i]], allowed)
             has_passed |= not failures[i]
             times[i] = times[i] if not failures[i] else []
+    passed = [i for i, error in enumerate(errors) if error is not None and not failures[i]]
+    tried = errors_of([(problem, primitives[i]) for i in passed], _bench_on(device))
+    componentwise = {
+        i: None if why else error for i, (error, why) in zip(passed, tried, strict=True)
+    }
     rows = []
     for i, (p, t) in enumerate(zip(primitives, traits, strict=True)):
         us = [ns / 1000 for ns in times[i]]
@@ -276,6 +286,7 @@ def _measured(problem: str, device: _C.Device, effort: _Effort) -> list[ProfileR
                 numerics=list(t.numerics),
                 hidden_bytes=t.hidden_bytes,
                 rel_error=errors[i],
+                componentwise_error=componentwise.get(i),
                 reason=failures[i],
             )
         )
@@ -293,7 +304,7 @@ def _spread(us: list[float]) -> float:
 
 def _refused(problem: str, refusal: _C.Refusal) -> ProfileRow:
     return ProfileRow(
-        problem, refusal.primitive, "", "", None, None, 0, 0, True, False, [], None, None,
+        problem, refusal.primitive, "", "", None, None, 0, 0, True, False, [], None, None, None,
         refusal.reason,
     )  # fmt: skip
 
@@ -355,6 +366,7 @@ def _cells(row: ProfileRow) -> tuple[str, ...]:
         f"{row.noise_us:.1f}",
         format_bytes(row.workspace_bytes),
         "yes" if row.is_deterministic else "no",
+        "" if row.componentwise_error is None else f"{row.componentwise_error:.0e}",
         ", ".join(["yes", *row.numerics]),
     )
 

@@ -23,6 +23,29 @@ def output_error(result: Any, reference: Any) -> float:
     return max([_error(a, b) for a, b in zip(got, want, strict=True)], default=0.0)
 
 
+def worst_output_error(result: Any, reference: Any) -> float:
+    """Returns the greatest error of a single element of any floating tensor in `result`.
+
+    It is relative to the element's own size plus the median of the tensor's sizes above 0. So a
+    large value elsewhere does not hide it, as it does in a norm. Elements that are not finite are
+    left out.
+    """
+    pairs = zip(leaves_of(result), leaves_of(reference), strict=True)
+    tensors = [p for p in pairs if all(isinstance(x, torch.Tensor) for x in p)]
+    return max((_worst_error(got, want) for got, want in tensors), default=0.0)
+
+
+def _worst_error(got: torch.Tensor, want: torch.Tensor) -> float:
+    if got.shape != want.shape or not (want.is_floating_point() or want.is_complex()):
+        return 0.0
+    finite = want.isfinite() & got.isfinite()
+    sizes = want.detach().abs()[finite].double()
+    if not bool(sizes.any()):
+        return 0.0
+    difference = (got.detach()[finite] - want.detach()[finite]).abs().double()
+    return float((difference / (sizes + sizes[sizes > 0].median())).max())
+
+
 def leaves_of(value: Any) -> list[Any]:
     """Lists the values inside nested lists, tuples and dicts, in order, with the dicts' keys."""
     if isinstance(value, Mapping):

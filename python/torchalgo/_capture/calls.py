@@ -270,7 +270,7 @@ def as_tensor_model(call: BoundCall) -> TensorModel:
     started = time.monotonic()
     result = _run(model, bound.args, bound.kwargs)
     seconds = time.monotonic() - started
-    output, returned, formats = _record_output(result)
+    output, returned, results = _record_output(result)
     form = dataclasses.replace(form, output=None if output == returned else output)
     if form.has_numbers and not call.seen.is_whole:
         _check_numbers(model, form, tensors)
@@ -279,7 +279,8 @@ def as_tensor_model(call: BoundCall) -> TensorModel:
         reference = Reference(copied(tensors), copied(result), after, seconds)
     else:
         model = _copy_with_forward(model, _TensorForward(model, form, output, returned))
-    return TensorModel(model, form, tensors, {key_of(tensors): formats}, reference, call.seen)
+    formats = {key_of(tensors, results): formats_of(results)}
+    return TensorModel(model, form, tensors, formats, reference, call.seen)
 
 
 def as_tensor_models(
@@ -344,11 +345,10 @@ def check_examples(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> Non
             )
 
 
-def _record_output(value: Any) -> tuple[Tree, Tree | None, Formats]:
-    """Returns the form of the model's result, its nearest TorchScript form, and its memory formats.
+def _record_output(value: Any) -> tuple[Tree, Tree | None, list[torch.Tensor]]:
+    """Returns the form of the model's result, its nearest TorchScript form, and its tensors.
 
-    The second one is the form that TorchScript can return instead, or None if there is none. The
-    memory formats are those of the result's tensors.
+    The second one is the form that TorchScript can return instead, or None if there is none.
     """
     tensors: list[torch.Tensor] = []
     try:
@@ -367,7 +367,7 @@ def _record_output(value: Any) -> tuple[Tree, Tree | None, Formats]:
                 " tensors"
             )
         ) from None
-    return output, lowered(output), formats_of(tensors)
+    return output, lowered(output), tensors
 
 
 def copy_of(tensor: Any) -> Any:

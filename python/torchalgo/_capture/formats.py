@@ -15,16 +15,17 @@ from torchalgo._capture.freeze import tensors_in
 # The memory format of each tensor of a result. None if the format has no name; such a tensor stays
 # as it is.
 Formats = tuple[torch.memory_format | None, ...]
-Key = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+# The layouts of the inputs and the sizes of the results, as far as formats depend on them.
+Key = tuple[tuple[Any, ...], ...]
 
-MOST_KNOWN = 256  # keys of inputs whose results' formats are stored
+MOST_KNOWN = 256  # keys whose results' formats are stored
 
 
 class ResultFormats:
     """The memory formats of the original's results, which it gives to other results.
 
-    The original runs once for each new combination of the inputs' shapes and strides. All calls
-    with only contiguous inputs count as one combination.
+    The original runs once for each new combination of the inputs' layouts, whatever their sizes.
+    All calls with only contiguous inputs count as one combination.
     """
 
     def __init__(
@@ -40,12 +41,12 @@ class ResultFormats:
         """The formats of results for contiguous inputs; None if they are not known."""
         return self._known.get(())
 
-    def of(self, tensors: Sequence[Any]) -> Formats | None:
-        """Returns the formats of the results for these inputs.
+    def of(self, tensors: Sequence[Any], results: Any) -> Formats | None:
+        """Returns the formats of the results for these inputs. `results` have the right sizes.
 
         Returns None if the original is in train mode now.
         """
-        key = key_of(tensors)
+        key = key_of(tensors, results)
         formats = self._known.get(key)
         if formats is None:
             try:
@@ -58,12 +59,12 @@ class ResultFormats:
 
     def apply(self, returned: Any, tensors: Sequence[Any]) -> Any:
         """Returns `returned`; copies each tensor whose format differs from the original's."""
-        formats = self.of(tensors)
+        formats = self.of(tensors, returned)
         if formats is None:
             return returned
         result = with_formats(returned, iter(formats))
         is_same = all(map(operator.is_, tensors_in(returned), tensors_in(result)))
-        if is_same and not key_of(tensors):
+        if is_same and not key_of(tensors, returned):
             self.is_exact = True
         return result
 
@@ -90,12 +91,33 @@ def order_of(tensor: torch.Tensor) -> str | tuple[int, ...]:
     return tensor.stride() if found is None else str(found).removeprefix("torch.")
 
 
-def key_of(tensors: Sequence[Any]) -> Key:
-    """Returns the shapes and strides of the inputs; () if all inputs are contiguous."""
+def key_of(tensors: Sequence[Any], results: Any) -> Key:
+    """Returns what the formats of `results` for these inputs depend on.
+
+    It is () if all inputs are contiguous. Sizes above 1 make no difference: ATen chooses a format
+    by the order of the strides, and only dimensions of size 0 or 1 leave it open.
+    """
     found = tensors_in(tuple(tensors))
     if all(tensor.is_contiguous() for tensor in found):
         return ()
-    return tuple((tuple(tensor.shape), tensor.stride()) for tensor in found)
+    sizes = tuple(tuple(min(size, 2) for size in t.shape) for t in tensors_in(results))
+    return (tuple(map(_layout_of, found)), sizes)
+
+
+def _layout_of(tensor: torch.Tensor) -> tuple[tuple[int, int, int], ...]:
+    """Returns the dimensions from the least stride to the greatest, without their sizes.
+
+    Each one has a number that says whether it overlaps with the dimension before it (-1), follows
+    it without a gap (0), or with one (1).
+    """
+    layout: list[tuple[int, int, int]] = []
+    dense = 1
+    for stride, size, dim in sorted(
+        zip(tensor.stride(), tensor.shape, range(tensor.dim()), strict=True)
+    ):
+        layout.append((dim, min(size, 2), (stride > dense) - (stride < dense)))
+        dense = stride * size
+    return tuple(layout)
 
 
 def with_formats(value: Any, formats: Iterator[torch.memory_format | None]) -> Any:

@@ -51,7 +51,8 @@ class FxInputs:
         weights: the tensors that belong to the model, with their paths, such as "conv1.weight".
         tensors: the other tensors, in the order of the model's arguments.
         arguments: a name for each of these, as the user's code has it.
-        shapes: the sizes of each of these that the graph relies on; None for others.
+        shapes: the sizes of each of these that the graph relies on; None for others. Sizes with
+            the same word are equal.
         sizes: the numbers that are sizes of these tensors.
         numbers: the other numbers, which become constants.
     """
@@ -59,7 +60,7 @@ class FxInputs:
     weights: Mapping[str, tuple[str, torch.Tensor]]
     tensors: Sequence[str]
     arguments: Sequence[str]
-    shapes: Sequence[Sequence[int | None]]
+    shapes: Sequence[Sequence[int | str | None]]
     sizes: Mapping[str, SizeOf]
     numbers: Mapping[str, Any]
 
@@ -130,6 +131,7 @@ class FxModel(nn.Module):
                 self._fx_arguments, tensors, self._fx_shapes, strict=True
             ):
                 _check_sizes(name, tensor, sizes)
+            _check_equal_sizes(self._fx_arguments, tensors, self._fx_shapes)
         values: dict[str, Any] = dict(zip(self._fx_tensors, tensors, strict=True))
         values |= self._fx_numbers
         for name, size in self._fx_sizes.items():
@@ -207,16 +209,35 @@ class _Scoped(fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
 
-def _check_sizes(name: str, tensor: torch.Tensor, sizes: Sequence[int | None]) -> None:
+def _check_sizes(name: str, tensor: torch.Tensor, sizes: Sequence[int | str | None]) -> None:
     if tensor.dim() != len(sizes) or any(
-        wanted is not None and size != wanted
+        isinstance(wanted, int) and size != wanted
         for size, wanted in zip(tensor.shape, sizes, strict=True)
     ):
-        expected = "x".join("?" if size is None else str(size) for size in sizes)
+        expected = "x".join(str(size) if isinstance(size, int) else "?" for size in sizes)
         raise Error(
             f"TA4301 forward: input {name} has sizes {list(tensor.shape)}, expected {expected}: the"
             " graph was made for these. Export the model with dynamic_shapes, or give such inputs"
         )
+
+
+def _check_equal_sizes(
+    names: Sequence[str],
+    tensors: Sequence[torch.Tensor],
+    shapes: Sequence[Sequence[int | str | None]],
+) -> None:
+    first: dict[str, tuple[str, int, int]] = {}
+    for name, tensor, sizes in zip(names, tensors, shapes, strict=True):
+        for dim, (size, word) in enumerate(zip(tensor.shape, sizes, strict=True)):
+            if not isinstance(word, str):
+                continue
+            other, of_other, wanted = first.setdefault(word, (name, dim, size))
+            if size != wanted:
+                raise Error(
+                    f"TA4301 forward: dimension {dim} of input {name} is {size}, and dimension"
+                    f" {of_other} of input {other} is {wanted}, expected equal sizes: the graph"
+                    " was made for these"
+                )
 
 
 def _calls_of(node: fx.Node, root: str) -> list[tuple[str, Any]]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchalgo._base.compare_outputs import output_error
+from torchalgo._base.compare_outputs import output_error, worst_output_error
 from torchalgo._C import Error
 from torchalgo._capture.freeze import first_lines, tensors_in
 from torchalgo._ir.bounds import COARSE_BOUND
@@ -55,10 +56,16 @@ class Reference:
 
     def error_of(self, module: Callable[..., Any]) -> float:
         """Returns the greatest relative L2 error of the results of `module` for the same inputs."""
+        return self.errors_of(module)[0]
+
+    def errors_of(self, module: Callable[..., Any]) -> tuple[float, float]:
+        """Returns what error_of returns, and the worst_output_error of the results."""
         after = copied(self.inputs)
         with torch.no_grad():
             outputs = module(*after)
-        return max(output_error(outputs, self.outputs), output_error(after, self.inputs_after))
+        error = max(output_error(outputs, self.outputs), output_error(after, self.inputs_after))
+        is_equal = error in (0.0, math.inf)
+        return error, error if is_equal else worst_output_error(outputs, self.outputs)
 
 
 def most_error(inputs: Sequence[Any]) -> float:

@@ -77,6 +77,11 @@ class Settings:
             outputs against the given model's. f16, bf16 and tf32 round more coarsely, so they have
             bounds of their own. If the outputs of a plan exceed it, other primitives are chosen for
             the layers where this costs least. See docs/limits.md.
+        max_componentwise_error: the largest error of a single result of a convolution, relative to
+            the sum of the sizes of its terms. It is found on an image with pixels that are 1e4
+            times as large as the others. The bound restricts Winograd, FFT and Strassen, which
+            spoil results that do not read such a pixel. None: no limit. See docs/limits.md, "Large
+            values".
         progress: True shows progress on stderr. False shows nothing. A function is called with each
             progress Event.
 
@@ -94,6 +99,7 @@ class Settings:
     weight_limit_bytes: int | None = None
     memory_limit_bytes: int | None = None
     max_rel_error: float = MAX_REL_ERROR
+    max_componentwise_error: float | None = None
     progress: bool | Callable[[Event], None] | Progress = True
 
     def __post_init__(self) -> None:
@@ -117,6 +123,12 @@ class Settings:
         if not _is_number(self.max_rel_error) or not self.max_rel_error > 0:
             raise Error(
                 f"TA1001 Settings: max_rel_error={self.max_rel_error!r}, expected a number above 0"
+            )
+        most = self.max_componentwise_error
+        if most is not None and not (_is_number(most) and most > 0):
+            raise Error(
+                f"TA1001 Settings: max_componentwise_error={most!r}, expected a number above 0, or"
+                " None"
             )
         if not isinstance(self.progress, (bool, Progress)) and not callable(self.progress):
             raise Error(
@@ -144,6 +156,7 @@ class Options(Settings):
     training: bool = False
     budget_s: float | None = None
     objective: Objective = "latency"
+    whole_budget_s: float = 0.0  # of the call of which this is one plan or one part
 
     @staticmethod
     def of(settings: Settings, **arguments: Any) -> Options:

@@ -32,6 +32,7 @@ def tuning_arguments(args: argparse.Namespace) -> dict[str, Any]:
         weight_limit_bytes=args.weight_limit,
         memory_limit_bytes=getattr(args, "memory_limit", None),  # only of `optimize`
         max_rel_error=args.max_rel_error,
+        max_componentwise_error=args.max_componentwise_error,
         progress=not args.quiet,
     )
     return {

@@ -12,6 +12,10 @@ from torchalgo._C import Error, matches_name
 from torchalgo._ir import problems
 from torchalgo._ir.choices import near
 
+# An override's word for all primitives whose results round by the values that they read. It leaves
+# out Winograd, FFT and Strassen, except F(2x2,3x3): docs/limits.md, "Large values".
+COMPONENTWISE = "componentwise"
+
 
 def is_convolution(node: _C.Node) -> bool:
     return node.problem is not None and problems.is_convolution(node.problem)
@@ -21,6 +25,8 @@ def forced_primitives(
     graph: _C.Graph, found: _C.Candidates, overrides: Mapping[str, str] | None
 ) -> dict[int, str]:
     """Returns the name of the primitive that each overridden node must use, by node index.
+
+    The name may be COMPONENTWISE.
 
     A glob selects convolutions; its `*` also matches dots. A glob that matches no convolution
     selects other planned nodes that it matches. Later entries win.
@@ -62,6 +68,8 @@ def check_offered(
     primitive: str,
 ) -> None:
     """Raises torchalgo.Error if no candidate of the node is the primitive that `pattern` names."""
+    if primitive == COMPONENTWISE:
+        return
     names = {c.primitive.name for c in candidates}
     if not any(matches_name(name, primitive) for name in names):
         _refuse(node, names, refusals, pattern, primitive)

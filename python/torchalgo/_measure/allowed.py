@@ -12,7 +12,7 @@ from torchalgo import _C
 from torchalgo._C import matches_name
 from torchalgo._ir.bounds import family_of
 from torchalgo._ir.costs import Key, key_of
-from torchalgo._ir.overrides import is_convolution
+from torchalgo._ir.overrides import COMPONENTWISE, is_convolution
 from torchalgo._ir.problems import has_convolution, is_activation
 
 Item = TypeVar("Item")
@@ -26,18 +26,24 @@ class Offered:
     key: Key
     anchor: int
     covers: tuple[int, ...]
+    is_componentwise: bool
 
 
 def offered_by(candidate: _C.Candidate) -> Offered:
     covers = tuple(candidate.covers)
-    return Offered(key_of(candidate.problem, candidate.primitive), covers[0], covers)
+    return Offered(
+        key_of(candidate.problem, candidate.primitive),
+        covers[0],
+        covers,
+        candidate.is_componentwise,
+    )
 
 
 class Rules:
     """The candidates that the nodes of a graph may run, as a value that no method changes.
 
     These are all candidates except quarantined ones. A node with an override may run only what the
-    override names.
+    override names, or, for the word COMPONENTWISE, all candidates that are componentwise.
     """
 
     def __init__(
@@ -48,7 +54,7 @@ class Rules:
         forced: Mapping[int, str],
     ) -> None:
         self.graph, self.found, self.transforms = graph, found, transforms
-        self.forced = dict(forced)  # by node, the name that an override gives
+        self._set_forced(forced)
         self.quarantined: Mapping[Key, str] = {}  # by key, the reason
         self.primitives: dict[Key, _C.Primitive] = {}
         self.all: list[Offered] = []
@@ -78,7 +84,14 @@ class Rules:
 
     def with_forced(self, forced: Mapping[int, str]) -> Rules:
         """Returns the rules with other overrides."""
-        return self._changed(forced=dict(forced))
+        changed = copy.copy(self)
+        changed._set_forced(forced)
+        return changed
+
+    def _set_forced(self, forced: Mapping[int, str]) -> None:
+        self.componentwise = frozenset(n for n, name in forced.items() if name == COMPONENTWISE)
+        # By node, the name that an override gives.
+        self.forced = {n: name for n, name in forced.items() if name != COMPONENTWISE}
 
     def _changed(self, **fields: object) -> Rules:
         """Returns a copy with other `fields`. Both share the lists of candidates."""
@@ -89,13 +102,15 @@ class Rules:
     @property
     def are_free(self) -> bool:
         """True if every candidate may be chosen."""
-        return not self.forced and not self.quarantined
+        return not self.forced and not self.quarantined and not self.componentwise
 
     def allows(self, offer: Offered) -> bool:
         if offer.key in self.quarantined:
             return False
         if any(node in self.forced for node in offer.covers[1:]):
             return False  # an overridden node is computed by itself
+        if not offer.is_componentwise and not self.componentwise.isdisjoint(offer.covers):
+            return False
         name = self.forced.get(offer.anchor)
         return name is None or matches_name(offer.key.primitive, name)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
+import math
 import os
 import threading
 import warnings
@@ -18,7 +19,7 @@ from torchalgo import _C
 from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.failures import LATE, MOST_OF_ONE, NOT_RUN, ended_too_often
-from torchalgo._measure.worker import read_state
+from torchalgo._measure.worker import componentwise_errors, read_state
 from torchalgo._measure.worker_process import (
     NoWorkerError,
     WorkerDeathError,
@@ -262,6 +263,24 @@ class ProcessBench:
         except NoWorkerError as missing:
             self._go_without(missing)
             return self.check(problem, primitives, max_rel_error)
+
+    def componentwise(self, tasks: Sequence[Task]) -> list[tuple[float, str]]:
+        """Returns the error of each task, and why it has none, see componentwise_errors."""
+        if not self._has_worker:
+            return componentwise_errors(tasks, self._device)
+
+        def ask(chosen: Sequence[int]) -> list[Any]:
+            spelt = [(tasks[i][0], spelled(tasks[i][1])) for i in chosen]
+            request = {"do": "componentwise", "tasks": spelt}
+            answer = self._ask(request, [tasks[i][0] for i in chosen])
+            return [(error, failure) for error, failure in answer]
+
+        keys = [(problem, primitive.name) for problem, primitive in tasks]
+        try:
+            return self._run(keys, ask, lambda reason: (math.inf, reason))
+        except NoWorkerError as missing:
+            self._go_without(missing)
+            return self.componentwise(tasks)
 
     def why_not_run(self, tasks: Sequence[Task]) -> str:
         """Runs each of `tasks` once, in the worker only.

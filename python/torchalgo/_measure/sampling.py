@@ -19,6 +19,7 @@ from torchalgo._ir.costs import LEAST_SAMPLES, TICKS_PER_NS, Cost, Key, summariz
 from torchalgo._ir.problems import weight_count
 from torchalgo._measure import process_bench
 from torchalgo._measure.machine_load import WaitWatch
+from torchalgo._measure.worker import componentwise_errors
 
 ROUNDS = 9
 
@@ -59,6 +60,9 @@ Asked = tuple[str, Sequence[_C.Primitive], float]
 Check = Callable[[str, Sequence[_C.Primitive], float], list[tuple[float, str]]]
 
 
+Componentwise = Callable[[Sequence[tuple[str, _C.Primitive]]], list[tuple[float, str]]]
+
+
 def no_peaks() -> Peaks | None:
     """Returns None: there are no peak rates that give lower bounds of costs."""
     return None
@@ -75,6 +79,7 @@ class Bench:
     pid: Callable[[], int | None] = os.getpid  # the id of the process that measures
     start: Callable[[], None] = lambda: None  # waits until that process can measure
     release: Callable[[], None] = lambda: None  # frees the memory that it keeps for measuring
+    componentwise: Componentwise = componentwise_errors
 
     def sampler(
         self, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
@@ -95,6 +100,7 @@ class Bench:
             return Bench(
                 isolated.measure, isolated.check, peaks=peaks, pid=lambda: isolated.pid,
                 start=isolated.start, release=isolated.release,
+                componentwise=isolated.componentwise,
             )  # fmt: skip
         if device is None:
             return Bench(peaks=peaks)
@@ -102,6 +108,7 @@ class Bench:
             functools.partial(_C.measure, device=device),
             functools.partial(_C.check_primitives, device=device),
             peaks=peaks,
+            componentwise=functools.partial(componentwise_errors, device=device),
         )
 
 

@@ -28,6 +28,7 @@ from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.costs import MAX_REL_ERROR, Cost, CostFile, Key
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.checking import Checker
+from torchalgo._measure.componentwise import too_large_errors
 from torchalgo._measure.cost_state import CostState, Guide
 from torchalgo._measure.knowledge import Knowledge
 from torchalgo._measure.machine_load import warn_if_busy
@@ -63,6 +64,7 @@ RESUME_SHARE, MOST_RESUMES = 0.1, 4
 @dataclass(frozen=True)
 class TuneSettings:
     max_rel_error: float = MAX_REL_ERROR
+    max_componentwise_error: float | None = None
     budget_s: float | None = None
     seed: int = 0
     call_ticks: int = 0  # the call overhead, which is not part of a measured cost
@@ -97,6 +99,8 @@ class Tuning:
             if transforms is None:
                 transforms = _C.transform_candidates(graph, found, device)
             rules = Rules(graph, found, transforms, forced)
+        if (most := settings.max_componentwise_error) is not None:
+            rules = rules.with_quarantine(too_large_errors(rules, most, self._bench))
         self.transforms = transforms
         self.phase = Phase.MEASURING
         cold = cold_bytes(graph) if settings.cold_bytes is None else settings.cold_bytes

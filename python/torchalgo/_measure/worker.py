@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import math
 import mmap
 import os
 import resource
@@ -177,6 +178,7 @@ def _attempt(request: Request, board: memoryview) -> dict[str, Any]:
         "start": lambda request, _: _start_device(request),
         "measure": _measure,
         "check": _check,
+        "componentwise": _componentwise,
         "release": lambda *_: _release(),
     }
     if reason := _closed_device(request):
@@ -248,6 +250,41 @@ def _check(request: Request, board: memoryview) -> list[Any]:
         device=_device(request),
         board=board,
     )
+
+
+def componentwise_errors(
+    tasks: Sequence[tuple[str, Any]],
+    device: Any = None,
+    announce: Callable[[int], None] = lambda index: None,
+) -> list[tuple[float, str]]:
+    """Returns _C.componentwise_error of each problem and primitive, with an empty text.
+
+    If there is no error because a task fails, it is inf, and the text says why.
+
+    Args:
+        announce: is called with the index of each task before it runs.
+    """
+    from torchalgo import _C
+    from torchalgo._base.error_code import without_code
+
+    found = []
+    for i, task in enumerate(tasks):
+        announce(i)
+        try:
+            found.append((_C.componentwise_error(*task, device=device), ""))
+        except _C.Error as problem:
+            found.append((math.inf, without_code(str(problem))))
+    return found
+
+
+def _componentwise(request: Request, board: memoryview) -> list[Any]:
+    from torchalgo import _C
+
+    def announce(index: int) -> None:
+        board[0], board[1] = board[0] + 1, index
+
+    tasks = [(problem, _C.Primitive(*primitive)) for problem, primitive in request["tasks"]]
+    return [list(each) for each in componentwise_errors(tasks, _device(request), announce)]
 
 
 def _device(request: Request) -> Any:

@@ -18,6 +18,14 @@ from torchalgo._onnx.elementwise import ELEMENTWISE
 from torchalgo._onnx.names import Place, checked_path, places_of
 from torchalgo._onnx.norms import NORMS
 from torchalgo._onnx.op import Op
+from torchalgo._onnx.open_sizes import (
+    Shapes,
+    more_equal,
+    numbers_for,
+    open_shapes,
+    remedy,
+    sizes_to_check,
+)
 from torchalgo._onnx.pooling import POOLING
 from torchalgo._onnx.read_file import Input, Model, Node, identifier
 from torchalgo._onnx.reductions import REDUCTIONS
@@ -38,54 +46,86 @@ OPS: dict[str, Callable[[Op], Value | list[Value]]] = {
     **CONVOLUTIONS, **ELEMENTWISE, **NORMS, **POOLING, **REDUCTIONS, **SHAPES,
     "Resize": read_resize,
 }  # fmt: skip
-# Two choices of the open sizes. They are large, with many factors of 2, so that halving them again
-# and again leaves whole numbers, and that no sizes of a model are equal to them by chance.
-_PRIMES = ((3, 5), (7, 11), (13, 17), (19, 23), (29, 31), (37, 41), (43, 47), (53, 59))
-_OPEN = 1 << 12
 
 
-def as_error(refusal: RefusalError, path: Path, where: str) -> Error:
-    """Returns the error of a refusal. `where` names the node, with a colon; it may be empty."""
+def as_error(refusal: RefusalError, path: Path, where: str, remedy: str = "") -> Error:
+    """Returns the error of a refusal.
+
+    Args:
+        where: names the node, with a colon; it may be empty.
+        remedy: what to do if a node does not fit the open sizes; empty if no size is open.
+    """
     if isinstance(refusal, NotSupportedError):
         return Error(f"TA1503 load_onnx: {path}: {where}{refusal}; this is not supported")
     if isinstance(refusal, TooLargeError):
         return Error(f"TA1506 load_onnx: {path}: {where}{refusal}, which is too much memory")
     if isinstance(refusal, DataError):
         return Error(f"TA1505 load_onnx: {path}: {where}{refusal}")
+    if isinstance(refusal, DoesNotFitError) and remedy:
+        return Error(f"TA1504 load_onnx: {path}: {where}{refusal}; {remedy}")
     if isinstance(refusal, (DamagedError, DoesNotFitError)):
         return Error(f"TA1504 load_onnx: {path}: {where}{refusal}; expected a valid ONNX model")
     raise TypeError(type(refusal))
 
 
+class _NodeError(Exception):
+    """A refusal, with the number of nodes that were read before."""
+
+    def __init__(self, refusal: RefusalError, where: str, count: int) -> None:
+        super().__init__(str(refusal))
+        self.refusal, self.where, self.count = refusal, where, count
+
+
 def make_model(model: Model, path: Path) -> nn.Module:
     """Returns a module in eval mode that computes what the file describes.
 
+    If a node does not fit the open sizes, some of these are taken as equal. The module then checks
+    in each call that they are.
+
     Raises: torchalgo.Error that names the file, the node, its op and the opset.
     """
-    choices, open_sizes = _open_sizes(model.inputs)
+    shapes, failure = open_shapes(model.inputs), None
+    attempts = iter([shapes])
+    while (tried := next(attempts, None)) is not None:
+        try:
+            return _build(model, tried)
+        except _NodeError as problem:
+            if failure is None or problem.count > failure.count:
+                failure = problem
+                is_fitting = isinstance(problem.refusal, DoesNotFitError)
+                attempts = more_equal(tried) if is_fitting else iter([])
+    assert failure is not None
+    raise as_error(failure.refusal, path, failure.where, remedy(model.inputs)) from None
+
+
+def _build(model: Model, shapes: Shapes) -> nn.Module:
+    """Returns the module for inputs of these shapes. Raises _NodeError."""
+    choices, numbers = numbers_for(shapes)
     builder = Builder(choices)
     values: dict[str, Value] = {
         name: Constant(tensor, name) for name, tensor in model.weights.items()
     }
+    given = [[numbers[size] for size in sizes] for sizes in shapes]
     try:
-        inputs = _add_inputs(model.inputs, builder, values, open_sizes)
+        inputs = _add_inputs(model.inputs, builder, values, given)
     except RefusalError as refusal:
-        raise as_error(refusal, path, "inputs: ") from None
+        raise _NodeError(refusal, "inputs: ", 0) from None
     places = places_of(model.nodes, model.weights)
-    for node, place in zip(model.nodes, places, strict=True):
+    for count, (node, place) in enumerate(zip(model.nodes, places, strict=True)):
         builder.stack = place.stack()
         try:
             results = _read(node, values, model.opset, builder)
         except RefusalError as refusal:
             where = f"node {node.name[:100]!r} ({node.op[:50]}, opset {model.opset}): "
-            raise as_error(refusal, path, where) from None
+            raise _NodeError(refusal, where, count) from None
         for name, result in zip(node.outputs, results, strict=False):
             values[name] = _named(result, name)
     try:
         _add_outputs(model.outputs, values, builder)
     except RefusalError as refusal:
-        raise as_error(refusal, path, "outputs: ") from None
-    return _module(builder, model, inputs, places)
+        raise _NodeError(refusal, "outputs: ", len(places)) from None
+    checked = sizes_to_check(open_shapes(model.inputs), shapes)
+    return _module(builder, model, inputs, places, checked)
 
 
 def _named(value: Value, name: str) -> Value:
@@ -94,52 +134,22 @@ def _named(value: Value, name: str) -> Value:
     return value
 
 
-def _open_sizes(inputs: Sequence[Input]) -> tuple[int, dict[object, tuple[int, ...]]]:
-    """Returns the number of choices of open sizes, and the choices for each of them.
-
-    Sizes of the same name are equal. A size without a name is one of its own.
-    """
-    keys: list[object] = []
-    for each in inputs:
-        for dim, size in enumerate(each.sizes):
-            key = _key_of(each, dim)
-            if not isinstance(size, int) and key not in keys:
-                keys.append(key)
-    found = {
-        key: tuple(_OPEN * prime for prime in _PRIMES[i % len(_PRIMES)])
-        for i, key in enumerate(keys)
-    }
-    return (2 if keys else 1), found
-
-
-def _key_of(given: Input, dim: int) -> object:
-    """Returns the name of an open size, or its place if it has no name."""
-    size = given.sizes[dim]
-    return size if isinstance(size, str) else (given.name, dim)
-
-
 def _add_inputs(
     inputs: Sequence[Input],
     builder: Builder,
     values: dict[str, Value],
-    open_sizes: dict[object, tuple[int, ...]],
+    numbers: Sequence[Sequence[tuple[int, ...]]],
 ) -> list[fx.Node]:
     nodes = []
     names: set[str] = set()
-    for each in inputs:
+    for each, sizes in zip(inputs, numbers, strict=True):
         name = identifier(each.name)
         # fx names the weights' arguments weight_0 and so on.
         taken = re.fullmatch(r"weight_\d+|self|__debug__", name)
         while name in names or keyword.iskeyword(name) or taken:
             name, taken = name + "_", None
         names.add(name)
-        shapes = []
-        for choice in range(builder.choices):
-            sizes = []
-            for dim, size in enumerate(each.sizes):
-                key = _key_of(each, dim)
-                sizes.append(size if isinstance(size, int) else open_sizes[key][choice])
-            shapes.append(sizes)
+        shapes = [[size[choice] for size in sizes] for choice in range(builder.choices)]
         live = builder.input(name, shapes, each.dtype)
         values[each.name] = live
         nodes.append(live.node)
@@ -182,7 +192,11 @@ def _add_outputs(names: Sequence[str], values: dict[str, Value], builder: Builde
 
 
 def _module(
-    builder: Builder, model: Model, inputs: Sequence[fx.Node], places: Sequence[Place]
+    builder: Builder,
+    model: Model,
+    inputs: Sequence[fx.Node],
+    places: Sequence[Place],
+    sizes: Sequence[Sequence[int | str | None]],
 ) -> nn.Module:
     graph = builder.graph
     graph.eliminate_dead_code()
@@ -195,9 +209,6 @@ def _module(
         if node.op == "placeholder" and node.name in builder.weights:
             constant = builder.weights[node.name]
             weights[node.name] = _weight_path(constant, owners), _as_weight(constant.tensor)
-    sizes = [
-        [size if isinstance(size, int) else None for size in each.sizes] for each in model.inputs
-    ]
     names = [node.name for node in inputs]
     module = fx.GraphModule(nn.Module(), graph)
     return fx_model(module, FxInputs(weights, names, names, sizes, {}, {}), root="")

@@ -12,6 +12,7 @@ is the same for both does not depend on the open ones.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves, tree_map
 
+from torchalgo._onnx.open_sizes import OPEN
 from torchalgo._onnx.refusal import DoesNotFitError, NotSupportedError, TooLargeError
 
 MOST_FOLDED_BYTES = 64 << 20  # of a constant that is computed, if its operands are smaller
@@ -168,8 +170,10 @@ class Builder:
                 return function(*tree_map(meta, args), **tree_map(meta, kwargs))
         except Exception as problem:
             lines = str(problem).strip().splitlines() or [type(problem).__name__]
-            hint = "; the file leaves sizes open: export it with fixed sizes" * (self.choices > 1)
-            raise DoesNotFitError(f"torch refuses its inputs: {lines[0][:300]}{hint}") from None
+            text = lines[0][:300]
+            if self.choices > 1:  # numbers that stand for open sizes are not in the file
+                text = re.sub(r"\d{4,}", lambda n: "?" if int(n[0]) >= OPEN else n[0], text)
+            raise DoesNotFitError(f"torch refuses its inputs: {text}") from None
 
     def _emit(self, function: Callable[..., Any], args: Any, kwargs: Any) -> fx.Node:
         def of(value: Any) -> Any:

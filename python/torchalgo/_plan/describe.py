@@ -13,7 +13,7 @@ import torch
 from torchalgo import _C
 from torchalgo._capture.freeze import tensors_in
 from torchalgo._capture.shapes import Dims
-from torchalgo._ir.costs import environment
+from torchalgo._ir.costs import Key, environment, key_of
 from torchalgo._ir.plan import (
     LeftAlone,
     PairCost,
@@ -44,6 +44,7 @@ class Describer:
     def __call__(self, native: _C.Plan) -> Plan:
         """Returns the plan with all facts about it. Its costs are in us or uJ."""
         tuning, nodes = self.tuning, [_node(node) for node in native.nodes]
+        known = tuning.known
         method = "; ".join(part for part in (native.method, tuning.method_note()) if part)
         primitives = [n.primitive for n in native.nodes] + [t.primitive for t in native.transforms]
         plan = Plan(
@@ -58,14 +59,15 @@ class Describer:
             lower_bound_ticks=native.lower_bound,
             method=method,
             nodes=nodes,
-            transforms=[_transform(transform) for transform in native.transforms],
+            transforms=[_transform(t, is_measured=_key(t) in known) for t in native.transforms],
             pairs=pair_costs(native.pairs),
             weight_bytes=sum(node.packed_bytes or 0 for node in nodes),
             plain_weight_bytes=sum(_C.plain_weight_bytes(n.problem) for n in nodes if n.primitive),
             workspace_bytes=max((p.workspace_bytes for p in primitives), default=0),
             ties=tied_layers(self.graph, native, tuning.known),
             quarantined=quarantine_list(tuning.rules),
-            left_alone=left_alone(self.graph, self.notes),
+            left_alone=left_alone(self.graph),
+            notes=self.notes,
         )
         return self.objective.described(plan)
 
@@ -91,13 +93,13 @@ def unplanned(
         method="nothing to choose",
         nodes=[],
         transforms=[],
-        left_alone=left_alone(graph, ["no convolutions: left as it is", *notes]),
+        left_alone=[LeftAlone("", "no convolutions: left as it is"), *left_alone(graph)],
+        notes=notes,
     )
 
 
-def left_alone(graph: _C.Graph, notes: list[str]) -> list[LeftAlone]:
-    nodes = [LeftAlone(node.name, node.note) for node in graph.nodes if node.note]
-    return [LeftAlone("", note) for note in notes] + nodes
+def left_alone(graph: _C.Graph) -> list[LeftAlone]:
+    return [LeftAlone(node.name, node.note) for node in graph.nodes if node.note]
 
 
 def input_of(tensor: torch.Tensor) -> PlanInput:
@@ -139,7 +141,11 @@ def _node(node: _C.PlanNode) -> PlanNode:
     )
 
 
-def _transform(transform: _C.PlanTransform) -> PlanTransform:
+def _key(transform: _C.PlanTransform) -> Key:
+    return key_of(transform.problem, transform.primitive)
+
+
+def _transform(transform: _C.PlanTransform, *, is_measured: bool) -> PlanTransform:
     return PlanTransform(
         value=transform.value,
         producer=transform.producer,
@@ -149,6 +155,7 @@ def _transform(transform: _C.PlanTransform) -> PlanTransform:
         dst=transform.primitive.dst,  # type: ignore[arg-type]
         predicted_us=micro(transform.cost),
         ticks=transform.cost,
+        cost_source="measured" if is_measured else "model",
     )
 
 

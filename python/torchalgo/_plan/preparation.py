@@ -44,6 +44,7 @@ from torchalgo._capture.seen import Dims, NoCaptureError, Seen, look_at
 from torchalgo._capture.settings import Options
 from torchalgo._capture.shapes import Shapes, fits, shapes_of, shapes_text
 from torchalgo._ir.bounds import COARSE_BOUND
+from torchalgo._ir.overrides import COMPONENTWISE
 from torchalgo._ir.plan import PlanDim
 from torchalgo._ir.problems import dtype_of
 from torchalgo._plan.find import find_candidates, import_model, native_device
@@ -99,10 +100,11 @@ class Prepared:
         them.
         """
         # On a CPU, an override may name a primitive that is dominated in some fusions only.
-        is_free = options.plan is None and (not options.overrides or self.device is not None)
-        may_compile = options.runtime_compiled or options.plan is not None
         overrides = options.overrides if isinstance(options.overrides, Mapping) else {}
-        named = [name for name in overrides.values() if isinstance(name, str)]
+        words = (name for name in overrides.values() if isinstance(name, str))
+        named = [name for name in words if name != COMPONENTWISE]
+        is_free = options.plan is None and (not named or self.device is not None)
+        may_compile = options.runtime_compiled or options.plan is not None
         return find_candidates(
             self.graph, options.workspace_limit_bytes, self.device, is_free, may_compile,
             options.all_knobs, named,

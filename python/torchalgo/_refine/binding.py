@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,7 +23,10 @@ from torchalgo._refine.end_of_call import CallBudget
 
 
 class Tuned(NamedTuple):
-    """A plan, its module, and the relative L2 error of the module's outputs."""
+    """A plan, its module, and the relative L2 error of the module's outputs.
+
+    `worst_error` is the error of a single output, see worst_output_error.
+    """
 
     native: _C.Plan
     scripted: ScriptModule
@@ -30,6 +34,7 @@ class Tuned(NamedTuple):
     limits: Limits  # the limits under which it was found
     # By node of the module's graph: the node of the model's graph that PyTorch still runs, or -1.
     origins: Sequence[int] = ()
+    worst_error: float = math.nan
 
     def is_outdated(self) -> bool:
         """Returns True if costs that were measured since have changed the optimum."""
@@ -78,13 +83,13 @@ def bind_exact_plan(
         with timings.step("bind"):
             scripted, origins = rewrite_with_origins(prepared.imported, native)
         with timings.step("try"):
-            error = error_of(scripted, prepared)
+            error, worst_error = prepared.reference.errors_of(scripted)
         budget.learn_binding(now_s() - started)
         own = prepared.capture_error  # the plan does not cause this error
         is_last = error <= bound or not budget.can_bind()
         tighter = None if is_last else limits.tightened(native, error - own, bound - own)
         if tighter is None:
-            return Tuned(native, scripted, error, limits, origins)
+            return Tuned(native, scripted, error, limits, origins, worst_error)
         limits = tighter
 
 

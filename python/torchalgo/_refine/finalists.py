@@ -29,7 +29,7 @@ from torchalgo._plan.resolve import front_finder, resolver
 from torchalgo._plan.result import Result
 from torchalgo._refine.binding import error_of, rewrite, with_dims_of
 from torchalgo._refine.end_of_call import CallBudget, GuardEffort
-from torchalgo._refine.left_ops import with_times
+from torchalgo._refine.left_ops import left_nodes
 from torchalgo._refine.refinement import Chosen
 
 INTERRUPTED = "interrupted before it was timed"
@@ -60,12 +60,12 @@ class Finalists:
             plan = dataclasses.replace(plan, method=f"{plan.method}; {times}")
         is_timed = context is not None and context.run_us is not None
         left_us = chosen.left_us if is_timed else None
-        left_alone = with_times(plan.left_alone, prepared.imported, left_us)
-        plan = dataclasses.replace(plan, left_alone=left_alone)
         plan = dataclasses.replace(
             plan,
+            left_alone=left_nodes(prepared.imported, left_us),
             comparisons=compared_costs(chosen.weaker, objective),
             rel_error=tuned.error if tuned.error < math.inf else None,
+            worst_error=tuned.worst_error if tuned.worst_error < math.inf else None,
             capture_error=prepared.capture_error,
             limits=limits.described(),
             in_context=context,
@@ -91,6 +91,7 @@ class Finalists:
             method=f"one layout, faster when timed than the optimum of the costs; {plan.method}",
             comparisons={**plan.comparisons, "optimum": plan.cost_us},
             limits=plan.limits,
+            left_alone=plan.left_alone,  # both leave the same operations
             resolve=plan.resolve,
             prove=_refuse_proof,
         )
@@ -239,11 +240,13 @@ class Contest:
         return why_not_in_channels_last(self._prepared.graph, known, limit_s)
 
     def _out_of_time(self) -> GuardVerdict:
-        given = self._options.budget_s
-        longer = max(self._budget.whole_s, 2 * given if isinstance(given, (int, float)) else 0.0)
+        spent_s = self._options.whole_budget_s or self._budget.call.deadline.budget_s
+        if spent_s == math.inf:
+            return guard.untimed_verdict(INTERRUPTED, self._options.run_untimed)
+        longer = math.ceil(max(self._budget.whole_s, 2 * spent_s))
         reason = (
-            f"{OUT_OF_BUDGET} before it was timed: give more time, such as budget_s={longer:.0f}"
-            f" (--budget {longer:.0f}), or run the plan untimed, with run_untimed=True"
+            f"{OUT_OF_BUDGET} before it was timed: give more time, such as budget_s={longer}"
+            f" (--budget {longer}), or run the plan untimed, with run_untimed=True"
             " (--run-untimed)"
         )
         return guard.untimed_verdict(reason, self._options.run_untimed)

@@ -27,6 +27,7 @@ from torchalgo import _C
 from torchalgo._base.stats import cost_of_samples, is_faster
 from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
+from torchalgo._ir.overrides import COMPONENTWISE
 from torchalgo._ir.plan import InContext, OpInContext
 from torchalgo._measure.pairs import NOTHING, PairEnd, Pairs, admissible, native_pairs
 from torchalgo._measure.tuning import Tuning
@@ -317,6 +318,7 @@ def context_key(
 ) -> str:
     """Returns a hash of the net and of everything that restricts the plans of a search."""
     graph, forced = tuning.graph, sorted(tuning.rules.forced.items())
+    forced += [(node, COMPONENTWISE) for node in sorted(tuning.rules.componentwise)]
     facts = [RECORD, graph.structure_hash, forced, weight_limit_bytes, max_rel_error]
     return "context:" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 

@@ -99,14 +99,12 @@ def _us(samples: Sequence[float]) -> float:
     return round(cost_of_samples(samples)[0] / 1000, 3)
 
 
-def with_times(
-    left_alone: Sequence[LeftAlone], imported: _C.Imported, ops_us: Mapping[str, float] | None
-) -> list[LeftAlone]:
-    """Returns the notes on the whole model, and the nodes with their times and lines.
+def left_nodes(imported: _C.Imported, ops_us: Mapping[str, float] | None) -> list[LeftAlone]:
+    """Returns the nodes that are left to PyTorch, with their times and lines.
 
     If the nodes were not timed (`ops_us` is None), all are listed except views.
     """
-    found = [item for item in left_alone if not item.name]
+    found = []
     for i, node in enumerate(imported.graph.nodes):
         if ops_us is None:
             is_listed = is_left(node) and node.kind not in VIEWS

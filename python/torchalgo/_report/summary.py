@@ -131,7 +131,7 @@ def proof_of(plan: Plan) -> Proof:
         " The proof is about this sum, not about the time of the whole model.",
         *_beside_measured(plan),
     ]
-    if any(node.cost_source == "model" for node in plan.nodes):
+    if plan.unmeasured:
         sentences.append("Some of these times were not measured but predicted.")
     if plan.objective == "edp":
         return Proof(_status(plan), tuple(sentences), ("No certificate exists for edp.",))

@@ -68,18 +68,19 @@ class AsOp:
                 self._plan = plan_object(self._results, self._watch)
             except Error:  # a module branches, or returns a dict
                 return 0
-        return int(self._plan.handle()) if _runs_on_meta(self._plan, shapes, dtypes) else 0
+        return 0 if _meta_results(self._plan, shapes, dtypes) is None else int(self._plan.handle())
 
     def formats(
         self, shapes: Shapes, dtypes: Sequence[torch.dtype], formats: Formats
     ) -> Formats | None:
         """Returns the formats of the results for inputs of these shapes and formats.
 
-        The original runs once on zeros, if it has not run such inputs. Returns None if the formats
-        are not known: after load, in train mode, or if the original cannot run zeros.
+        The original runs once on zeros, if it has not run inputs of such a layout. Returns None if
+        the formats are not known: after load, in train mode, or if the original cannot run zeros.
         """
         if self._formats is None or all(each is torch.contiguous_format for each in formats):
             return None if self._formats is None else self._formats.of_contiguous
+        results = _meta_results(self._plan, shapes, dtypes)
         with _disable_current_modes():
             zeros = [
                 torch.zeros(shape, dtype=dtype).contiguous(
@@ -88,7 +89,7 @@ class AsOp:
                 for shape, dtype, each in zip(shapes, dtypes, formats, strict=True)
             ]
             try:
-                return self._formats.of(zeros)
+                return self._formats.of(zeros, results)
             except Exception:  # the user's code may raise anything
                 return None
 
@@ -98,15 +99,20 @@ class AsOp:
         return result if formats is None else with_formats(result, iter(formats))
 
 
-def _runs_on_meta(plan: Any, shapes: Shapes, dtypes: Sequence[torch.dtype]) -> bool:
-    """Returns False if the results' sizes for these shapes depend on values of tensors."""
+def _meta_results(
+    plan: Any, shapes: Shapes, dtypes: Sequence[torch.dtype]
+) -> list[torch.Tensor] | None:
+    """Returns the results of inputs of these shapes, without data.
+
+    Returns None if their sizes depend on values of tensors.
+    """
     with _disable_current_modes():
         inputs = [
             torch.empty(shape, dtype=dtype, device="meta")
             for shape, dtype in zip(shapes, dtypes, strict=True)
         ]
         try:
-            torch.ops.torchalgo.run_plan(inputs, plan)
+            found: list[torch.Tensor] = torch.ops.torchalgo.run_plan(inputs, plan)
         except RuntimeError:
-            return False
-    return True
+            return None
+    return found

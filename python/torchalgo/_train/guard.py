@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,18 +15,39 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from torchalgo._base.call_context import CallContext
 from torchalgo._base.overlap import one_at_a_time
 from torchalgo._base.stats import is_faster
-from torchalgo._base.time_budget import Deadline
+from torchalgo._base.time_budget import OUT_OF_BUDGET, Deadline
 from torchalgo._ir.plan import GuardVerdict
-from torchalgo._measure.guard import synchronizer
+from torchalgo._measure.guard import is_clear, synchronizer
 from torchalgo._train.known_ops import is_altered
 from torchalgo._train.module import TrainingModule
 
 ROUNDS = 6  # the fewest with which a clean sweep is significant
+LEAST_S = 0.3  # seconds for work that does not depend on the model's size
+GUARD_SHARE = 1 / 3  # the most of the time budget that is reserved for these rounds
 PLAN, AS_GIVEN = "plan", "the model as it was given"
 
 Side = tuple[torch.nn.Module, Callable[..., Any]]  # the owner of the parameters, and what runs
+
+
+def before_guard(
+    model: torch.nn.Module, inputs: Sequence[Tensor], call: CallContext
+) -> CallContext:
+    """Returns the context of the steps before `compare_steps`, which leave the time for it.
+
+    A step of the model as it was given is timed, to learn how much time that is.
+    """
+    deadline = call.deadline
+    if not deadline.has_end or _has_hooks(model):
+        return call
+    with call.timings.step("try"):
+        copied = copy.deepcopy(model)
+        ((step_ns,),) = time_steps({AS_GIVEN: (copied, copied.forward)}, inputs, 1).values()
+    guard_s = min(LEAST_S + 2 * (1 + ROUNDS) * step_ns / 1e9, GUARD_SHARE * deadline.budget_s)
+    left_s = max(0.0, deadline.left_s("finish") - guard_s)
+    return dataclasses.replace(call, deadline=Deadline(left_s, deadline.now_s))
 
 
 def compare_steps(
@@ -32,11 +55,12 @@ def compare_steps(
 ) -> GuardVerdict | None:
     """Times steps of the plan and of the model as it was given, in turns.
 
-    The plan loses if its median is worse, significant or not. A copy runs, so parameters, gradients
-    and statistics stay as they are. Rounds end with the time budget, but at least one runs. Returns
-    None for a model with hooks, since a copy would call them.
+    As in inference, the plan loses only if it is slower at 95 % confidence. Rounds end with the
+    time budget. If there were too few for a verdict, the plan runs only if each of its steps was
+    faster than each of the model. A copy runs, so parameters, gradients and statistics stay as they
+    are. Returns None for a model with hooks, since a copy would call them.
     """
-    if any(is_altered(module) for module in planned.modules()):
+    if _has_hooks(planned):
         return None
     copied = copy.deepcopy(planned)
     # The model as it was given has the same modules, so both are in the same state.
@@ -46,9 +70,10 @@ def compare_steps(
     }
     times = time_steps(sides, inputs, ROUNDS, lambda: deadline.left_s("finish") <= 0)
     result = is_faster(times[PLAN], times[AS_GIVEN])
+    is_short = len(times[PLAN]) < ROUNDS and not is_clear(times)
     return GuardVerdict(
         verdict=result.verdict,
-        runs="baseline" if result.ratio > 1 else "plan",
+        runs="baseline" if is_short or result.verdict == "slower" else "plan",
         baseline=AS_GIVEN,
         plan_us=statistics.median(times[PLAN]) / 1000,
         baseline_us=statistics.median(times[AS_GIVEN]) / 1000,
@@ -56,8 +81,20 @@ def compare_steps(
         low=result.low,
         high=result.high,
         rounds=len(times[PLAN]),
-        reason="",
+        reason=_out_of_time(deadline, len(times[PLAN])) if is_short else "",
     )
+
+
+def _out_of_time(deadline: Deadline, rounds: int) -> str:
+    return (
+        f"{OUT_OF_BUDGET} after {rounds} of {ROUNDS} rounds, too few for a verdict: give more time,"
+        f" such as budget_s={math.ceil(2 * deadline.budget_s)}, or run the plan untimed, with"
+        " run_untimed=True"
+    )
+
+
+def _has_hooks(model: torch.nn.Module) -> bool:
+    return any(is_altered(module) for module in model.modules())
 
 
 def time_steps(

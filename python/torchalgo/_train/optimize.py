@@ -16,7 +16,8 @@ from torchalgo._capture.freeze import device_of
 from torchalgo._capture.settings import Options, Settings
 from torchalgo._db import CostStore
 from torchalgo._plan.find import native_device
-from torchalgo._train.guard import compare_steps
+from torchalgo._train.given_plan import given_runs
+from torchalgo._train.guard import before_guard, compare_steps
 from torchalgo._train.module import TrainingModule
 from torchalgo._train.overrides import check_overrides, layers_of
 from torchalgo._train.part import Part, Run, Target, parts_of
@@ -63,10 +64,12 @@ def optimize_training(
     if options.overrides is not None:
         layers = [layer for part in parts.values() for layer in layers_of(part.own.graph)]
         check_overrides(options.overrides, layers)
+    is_timed = not options.run_untimed and bool(parts)
+    before = before_guard(model, inputs, call) if is_timed else call
     if options.plan is not None:
-        runs = _given(options.plan, parts)
+        runs = given_runs(options.plan, parts, options, store, before)
     else:
-        runs = _within_limit(parts, options, store, call)
+        runs = _within_limit(parts, options, store, before)
     regions: dict[str, PlannedRegion] = {}
     for name, run in runs.items():
         part = run.part
@@ -79,7 +82,7 @@ def optimize_training(
     shapes = [x.shape for x in inputs]
     planned = TrainingModule(model, traced, regions, plan, shapes)
     planned.is_interrupted = any(run.is_interrupted for run in runs.values())
-    if not options.run_untimed and regions:
+    if is_timed:
         with call.timings.step("guard"):
             planned.guard_with(compare_steps(planned, inputs, call.deadline))
     return planned
@@ -107,38 +110,6 @@ def _named(options: Options) -> tuple[str, ...]:
     if isinstance(options.plan, TrainingPlan):
         names += [node.primitive for region in options.plan.regions for node in region.nodes]
     return tuple(name for name in names if isinstance(name, str) and name)
-
-
-def _given(plan: Any, parts: Mapping[str, Part]) -> dict[str, Run]:
-    """Returns the regions with their parts of a plan, by the structures of their graphs.
-
-    Raises: torchalgo.Error if it is no plan of training, or if a region has none.
-    """
-    if not isinstance(plan, TrainingPlan):
-        raise Error(
-            f"TA1004 optimize: training=True and plan is {type(plan).__name__}, expected a"
-            " torchalgo.TrainingPlan, such as planned.plan or TrainingPlan.load(path)"
-        )
-    found = {}
-    for name, plain in parts.items():
-        for each in plan.regions:
-            again = {node.name for node in each.nodes}
-            recomputed = [
-                i for i in _C.recomputable_values(plain.own.graph)
-                if f"{plain.value(i)}.bwd_again" in again
-            ]  # fmt: skip
-            part = plain.with_recomputed(recomputed) if recomputed else plain
-            if part.graph.structure_hash == each.structure_hash:
-                found[name] = Run(part, each)
-                break
-        else:
-            first, *_ = layers_of(plain.own.graph)
-            raise Error(
-                "TA2201 optimize: the plan was made for another model, or for inputs of other"
-                f" sizes: it has none for the region that begins with {first}. Leave plan= out to"
-                " make a new one"
-            )
-    return found
 
 
 def _within_limit(

@@ -170,9 +170,15 @@ def _summary(plan: TrainingPlan) -> list[str]:
 
 
 def _proof(regions: Sequence[Plan]) -> str:
-    gap = sum(p.cost_us - p.lower_bound_us for p in regions)
+    if unmeasured := sum(region.unmeasured for region in regions):
+        calls = sum(
+            len(region.transforms) + sum(bool(node.primitive) for node in region.nodes)
+            for region in regions
+        )
+        return f"not proven optimal: {unmeasured} of {calls} times were not measured"
     if all(p.status == "optimal" for p in regions):
         return "proven: no plan has a smaller sum of the measured costs"
+    gap = sum(p.cost_us - p.lower_bound_us for p in regions)
     return f"not proven optimal: a plan may cost up to {in_ms(gap)} less"
 
 
@@ -189,8 +195,10 @@ def _staged(regions: Sequence[Plan]) -> list[str]:
 
 
 def _guard(guard: GuardVerdict) -> str:
+    unclear = ", no clear difference" if guard.verdict == "unclear" else ""
     return (
         f"timed: a step of {in_ms(guard.plan_us)} against {in_ms(guard.baseline_us)} of the model"
         f" as it was given, {1 / guard.ratio:.2f} times as fast [95 %: {1 / guard.high:.2f} to"
-        f" {1 / guard.low:.2f}]; {runs_text(guard)}"
+        f" {1 / guard.low:.2f}]{unclear}; {f'{guard.reason}; ' if guard.reason else ''}"
+        f"{runs_text(guard)}"
     )

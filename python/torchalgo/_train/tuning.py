@@ -37,7 +37,9 @@ class RegionTuning:
         costs = None if store is None else DeviceCosts.of(store, device, _C.CHANGED_WEIGHTS)
         forced = forced_directions(part.own.graph, graph, found, options.overrides or {})
         bench = Bench.on(device, call.deadline)
-        settings = TuneSettings(options.max_rel_error, cold_bytes=_C.CHANGED_WEIGHTS)
+        settings = TuneSettings(
+            options.max_rel_error, options.max_componentwise_error, cold_bytes=_C.CHANGED_WEIGHTS
+        )
         guide = None
         if store is not None:
             guide = functools.partial(guide_from_store, store, device, _C.CHANGED_WEIGHTS)

@@ -207,6 +207,26 @@ TEST_P(AtenRows, OfferEveryProblemInBothStridedLayoutsAndEqualF64) {
 INSTANTIATE_TEST_SUITE_P(EveryDtype, AtenRows, testing::Values("f64", "f32", "tf32", "f16", "bf16"),
                          [](const auto& param) { return std::string(param.param); });
 
+// A variance as the mean of squares less the square of the mean has no correct digit here.
+TEST(AtenRows, NormsAreRightWhereTheMeanIsLarge) {
+  const at::NoGradGuard no_grad;
+  for (const char* text :
+       {"groupnorm_f32_n2c32h9w9_g8_eps1e-05", "groupnorm_f32_n2c32h9w9_g32_eps1e-05",
+        "groupnorm_f32_n2c32h9w9_g1_eps1e-05", "layernorm_f32_n2c32h9w9_eps1e-05",
+        "variancenorm_f32_n2c32h9w9_eps1e-05"}) {
+    const Problem problem = parse_problem(text);
+    const Sample sample = make_sample(problem, 1, at::kCPU, 1000);
+    const at::Tensor expected = reference_result(problem, sample);
+    for (const Algorithm& row : aten_algorithms()) {
+      for (const Primitive& primitive : row.offer(problem, Device()).primitives) {
+        const at::Tensor dst = run_in_layouts(row, problem, primitive, sample);
+        EXPECT_LE((dst - expected).norm().item<double>(), 1e-3 * expected.norm().item<double>())
+            << to_string(primitive) << " " << text;
+      }
+    }
+  }
+}
+
 TEST(AtenPrepacked, EqualsF64WithEveryEpilogueItOffers) {
   const at::NoGradGuard no_grad;
   const Algorithm* row = find_algorithm(aten_algorithms(), "aten.prepacked");

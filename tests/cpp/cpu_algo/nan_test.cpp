@@ -101,6 +101,8 @@ const char* const kProblems[] = {
     "add_f32_n1c20h9w9+relu6",
     "mul_f32_n1c20h9w9+hardswish",
     "bilinear_f32_n1c20h9w9_p13q13_align",
+    "bilinear_f32_n1c20h9w9_p1q9",
+    "bilinear_f32_n1c20h9w9_p9q13_align",
     "transform_f32_n1c20h9w9_nchw_nChw16c",
     "transform_f32_n1c20h9w9_nChw16c_nhwc",
     "transform_f32_n1c20h9w9_nhwc_nchw",

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/ops/equal.h>
+#include <ATen/ops/isinf.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/upsample_bilinear2d.h>
 #include <ATen/ops/upsample_nearest2d.h>
+
+#include <limits>
 
 #include "cpu_algo/row_check.h"
 
@@ -54,6 +59,32 @@ TEST(Resize, BilinearAgreesWithF64) {
         ResizeProblem problem = make_problem(ResizeKind::kBilinear, sizes, 2, c);
         problem.align_corners = align_corners;
         expect_correct("cpu.resize", problem, 2, 1e-6);
+      }
+    }
+  }
+}
+
+// A neighbour of weight 0 makes a NaN of an infinity or a NaN, so it may not be read where PyTorch
+// reads none: along a side that does not change, or that has one element.
+TEST(Resize, BilinearHasNansAndInfinitiesWherePyTorchHas) {
+  for (const Sizes& sizes : {Sizes{3, 9, 1, 9}, Sizes{3, 9, 3, 5}, Sizes{3, 9, 3, 9},
+                             Sizes{1, 9, 4, 9}, Sizes{4, 1, 9, 1}, Sizes{3, 9, 6, 18}}) {
+    for (const bool align_corners : {false, true}) {
+      for (const float value :
+           {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+        ResizeProblem problem = make_problem(ResizeKind::kBilinear, sizes, 1, 17);
+        problem.align_corners = align_corners;
+        Sample sample = make_sample(problem, 1);
+        sample.src[0].select(1, 3).select(1, sizes.h / 2).select(1, sizes.w / 2).fill_(value);
+        const at::Tensor expected =
+            at::upsample_bilinear2d(sample.src[0], {sizes.p, sizes.q}, align_corners);
+        const Algorithm row = cpu_algorithm("cpu.resize");
+        for (const Primitive& primitive : row.offer(problem, cpu_device()).primitives) {
+          const at::Tensor found = run_once(row, problem, primitive, sample);
+          EXPECT_TRUE(found.isnan().equal(expected.isnan()) &&
+                      found.isinf().equal(expected.isinf()))
+              << to_string(primitive) << " " << to_string(problem) << " " << value;
+        }
       }
     }
   }

@@ -193,6 +193,43 @@ TEST(ParseProblem, RefusesWhatIsNoProblemAndSaysWhere) {
   }
 }
 
+// The numbers are allowed, and their products are not.
+TEST(ParseProblem, RefusesCountsThatMayOverflow) {
+  const char* const large[] = {
+      "fwd_f32_n1000000000c1000000000h100000w100000_k16r3s3_st1x1_pad1x1_dil1x1_g1",
+      "fwd_f32_n1c16h1000000000w1000000000_k16r1s1_st1x1_pad0x0_dil1x1_g1",
+      "fwd_f32_n1c16h1w1_k16r1s1_st1x1_pad1000000000x1000000000_dil1x1_g1",
+      "fwd_f32_n1c16h1w1_k16r1s1_st1x1_pad0x0x1000000000x1000000000_dil1x1_g1",
+      "fwd_f32_n1c1000000000h1w1_k1000000000r1s1_st1x1_pad0x0_dil1x1_g1",
+      "fwd_f32_n1c1048576h1000w1000_k1048576r1s1_st1x1_pad0x0_dil1x1_g1",
+      "bwd_filter_f32_n1000000000c16h1000w1000_k16r3s3_st1x1_pad1x1_dil1x1_g1",
+      "fwd_f32_n1c16d1000000h1000000w1000000_k16t1r1s1_st1x1x1_pad0x0x0_dil1x1x1_g1",
+      "maxpool_f32_n1000000000c1000000000h1000w1000_r2s2_st2x2_pad0x0_dil1x1",
+      "bwd_maxpool_f32_n1000000000c1000000000h1000w1000_r2s2_st2x2_pad0x0_dil1x1",
+      "avgpool_f32_n1c16h7w7_p1000000000q1000000000",
+      "nearest_f32_n1c16h1000000000w1_x1000000000x1",
+      "linear_f32_n1c1000000000_k1000000000",
+      "concat_f32_n1000000000c1000x1000h1000w1",
+      "transform_f32_n1000000000c1000000000h1w1_nchw_nhwc",
+      "chain_f32_n1c24h9w9_k1000000000r1s1_st1x1_pad1000x1000_dil1x1_g1_k17r1s1_st1x1_pad0x0_dil1x1"
+      "_g1",
+      "add_f32_n1000000000c1000000000h1000000000w1000000000",
+  };
+  for (const char* text : large) {
+    try {
+      static_cast<void>(parse_problem(text));
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("is too large: needs"), std::string::npos)
+          << error.what();
+    }
+  }
+  for (const char* text : {"fwd_f32_n4096c256h56w56_k256r3s3_st1x1_pad1x1_dil1x1_g1",
+                           "linear_f32_n4096c100000_k100000", "relu_f32_n1c1h1w1000000000"}) {
+    EXPECT_EQ(to_string(parse_problem(text)), text);
+  }
+}
+
 TEST(ResultSizes, FollowsTorchsFormulas) {
   const auto sizes = [](const char* text) { return result_sizes(parse_problem(text)); };
   using Sizes = std::vector<std::int64_t>;
@@ -239,6 +276,16 @@ TEST(WithInputSizes, RefusesWhatDoesNotFit) {
   EXPECT_THROW(static_cast<void>(with_input_sizes(conv, {})), Error);
   const Problem add = parse_problem("add_f32_n1c64h56w56");
   EXPECT_THROW(static_cast<void>(with_input_sizes(add, {{1, 64, 5, 5}, {1, 64, 5, 6}})), Error);
+  EXPECT_THROW(static_cast<void>(with_input_sizes(conv, {{1, 64, 1 << 20, 1 << 20}})), Error);
+  constexpr std::int64_t kHuge = std::int64_t{1} << 61;
+  for (const char* text : {"nearest_f32_n1c8h7w7_x200x200", "relu_f32_n1c8h7w7",
+                           "bwd_data_f32_n1c8h14w14_k8r3s3_st2x2_pad1x1_dil1x1_g1"}) {
+    for (const std::int64_t height : {kHuge, std::int64_t{1} << 29}) {
+      EXPECT_THROW(static_cast<void>(with_input_sizes(parse_problem(text), {{1, 8, height, 4096}})),
+                   Error)
+          << text;
+    }
+  }
   const Problem slice = parse_problem("slice_f32_n1c8h7w7_k3from2");
   EXPECT_THROW(static_cast<void>(with_input_sizes(slice, {{1, 9, 7, 7}})), Error);
 }

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <limits>
 #include <thread>
+#include <tuple>
 
 #include "all_algorithms.h"
 #include "aten_algo/list.h"
@@ -171,6 +172,62 @@ TEST_F(PlannedOpTest, IsRightOnOtherSizesWithoutAFallback) {
     }
     EXPECT_EQ(spy.runs, 2 * sizes);
     EXPECT_EQ(spy.packs, packs_for_all_sizes ? 1 : 1 + 2 * sizes);
+  }
+  EXPECT_TRUE(fallbacks().empty());
+}
+
+TEST_F(PlannedOpTest, PacksOnceAndNeverFallsBackForManySizesAndBatches) {
+  constexpr const char* k3x3 = "fwd_f32_n1c32h40w40_k48r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu";
+  constexpr const char* kDepthwise = "fwd_f32_n1c32h40w40_k32r3s3_st1x1_pad1x1_dil1x1_g32+bias";
+  constexpr const char* kGrouped = "fwd_f32_n1c32h40w40_k32r3s3_st1x1_pad1x1_dil1x1_g4+bias";
+  set_strict(true);
+  for (const auto& [text, name, layout] :
+       {std::tuple(k3x3, "cpu.winograd_f4x4_3x3.t56", Layout::kNChw16c),
+        std::tuple(k3x3, "cpu.winograd_f6x6_3x3.t56", Layout::kNChw16c),
+        std::tuple(k3x3, "cpu.winograd_f4x4_3x3_nhwc.t14", Layout::kNhwc),
+        std::tuple(kDepthwise, "cpu.depthwise", Layout::kNhwc),
+        std::tuple(kGrouped, "cpu.grouped", Layout::kNChw16c),
+        std::tuple("scaleshift_f32_n1c32h40w40+relu", "cpu.scale_shift", Layout::kNChw16c)}) {
+    const Layer layer(text, {name, layout, layout, 0});
+    const std::int64_t bytes = layer.op->packed_bytes();
+    for (int i = 1; i <= 12; ++i) {
+      const Problem other = with_input_sizes(layer.problem, {{i % 4 == 0 ? 9 : 1, 32, i, 3 * i}});
+      EXPECT_TRUE(is_close(layer.run(other))) << name << " " << to_string(other);
+      EXPECT_EQ(layer.op->packed_bytes(), bytes) << name;
+    }
+  }
+  EXPECT_TRUE(fallbacks().empty());
+}
+
+TEST_F(PlannedOpTest, KeepsThePlannedPrimitiveInLargerBatches) {
+  set_strict(true);
+  const Layer linear("linear_f32_n1c40_k24+bias", {"cpu.linear", Layout::kNchw, Layout::kNchw, 0});
+  const Layer excite(
+      "chain_f32_n1c40h5w5_avgpool_k16r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu"
+      "_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias",
+      {"cpu.squeeze_excite", Layout::kNChw16c, Layout::kNChw16c, 0});
+  for (const std::int64_t n : {2, 32, 33, 100}) {
+    EXPECT_TRUE(is_close(linear.run(with_input_sizes(linear.problem, {{n, 40}})))) << n;
+  }
+  const Layer concat("concat_f32_n1c32x20h5w4",
+                     {"view.concat", Layout::kNChw16c, Layout::kNChw16c, 0});
+  const Layer slice("slice_f32_n1c48h5w4_k20from16",
+                    {"view.slice", Layout::kNchw, Layout::kNchw, 0});
+  const Layer blocks("slice_f32_n1c48h5w4_k32from16",
+                     {"view.slice", Layout::kNChw16c, Layout::kNChw16c, 0});
+  for (const std::int64_t n : {1, 2, 5}) {
+    const Problem joined = with_input_sizes(concat.problem, {{n, 32, 5, 4}, {n, 20, 5, 4}});
+    EXPECT_TRUE(is_close(concat.run(joined))) << n;
+    for (const Layer* each : {&slice, &blocks}) {
+      const Problem part = with_input_sizes(each->problem, {{n, 48, 5, 4}});
+      EXPECT_TRUE(is_close(each->run(part))) << to_string(each->primitive) << n;
+    }
+  }
+  EXPECT_TRUE(fallbacks().empty());
+  for (const std::int64_t n : {2, 33}) {
+    const Problem other = with_input_sizes(excite.problem, {{n, 40, 5, 5}});
+    const at::Tensor src = to_layout(make_sample(other, 2).src[0], Layout::kNChw16c);
+    EXPECT_EQ(excite.op->run({&src, 1}, {}).size(0), n);
   }
   EXPECT_TRUE(fallbacks().empty());
 }

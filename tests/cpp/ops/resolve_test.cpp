@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "aten_algo/list.h"
 #include "base/error.h"
 #include "fake_kernel.h"
@@ -50,6 +52,22 @@ TEST(Resolve, PrefersAnotherVariantOfTheRowToOtherRowsOfTheSameLayouts) {
   EXPECT_EQ(resolution.step, Step::kSameLayouts);
   EXPECT_EQ(resolution.kernel->primitive.name, "cpu.planned.b");
   EXPECT_NE(resolution.reason.find("cpu.planned.a"), std::string::npos) << resolution.reason;
+}
+
+TEST(Resolve, TakesWhatTheRowOffersOnlyByName) {
+  Algorithm own = row_of("cpu.planned", {});
+  own.offer_all = row_of("", {{"cpu.planned.a", kRequest.src, kRequest.dst},
+                              {"cpu.planned.b", kRequest.src, kRequest.dst}})
+                      .offer;
+  const Algorithms rows = {row_of("cpu.other", {{"cpu.other", kRequest.src, kRequest.dst}}), own};
+  for (const auto& [planned, step, runs] :
+       {std::tuple("cpu.planned.a", Step::kPlanned, "cpu.planned.a"),
+        std::tuple("cpu.planned.gone", Step::kSameLayouts, "cpu.planned.a")}) {
+    const Resolution found =
+        resolve({planned, kRequest.src, kRequest.dst}, parse_problem(kConv), rows, Device());
+    EXPECT_EQ(found.step, step);
+    EXPECT_EQ(found.name(), runs);
+  }
 }
 
 TEST(Resolve, TakesARowOfTheSameLayoutsWhenThePlannedOneRefuses) {

@@ -4,9 +4,14 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "fake_kernel.h"
@@ -110,6 +115,63 @@ TEST(CheckPrimitives, FindsANanThatIsLostFromTheResidual) {
   EXPECT_EQ(result.failure.find("loses a NaN"), 0U) << result.failure;
 }
 
+TEST(CheckPrimitives, FindsANanThatSpreads) {
+  const auto spread = [](at::Tensor& dst) { dst.add_(dst.roll({1}, {2}) * 0); };
+  for (const Layout layout : kAllLayouts) {
+    const std::string failure = check(spoiled_relu(layout, spread), layout).failure;
+    EXPECT_EQ(failure.find("spreads a NaN"), 0U) << failure;
+  }
+}
+
+// Returns the moments of `x` over its last dimension. The variance is the mean of squares less the
+// square of the mean, which cancels if the mean is large.
+std::pair<at::Tensor, at::Tensor> cancelling_moments(const at::Tensor& x) {
+  const at::Tensor mean = x.mean(-1, /*keepdim=*/true);
+  return {mean, (x * x).mean(-1, /*keepdim=*/true) - mean * mean};
+}
+
+at::Tensor cancelling_norm(const at::Tensor& x) {
+  const auto [mean, variance] = cancelling_moments(x);
+  return (x - mean) * (variance + 1e-5).clamp_min(1e-5).rsqrt();
+}
+
+// Returns the failure of an algorithm that computes `run` of its input and of a scale and a shift.
+std::string failure_of(const char* text, const std::function<at::Tensor(const at::Tensor&)>& run) {
+  const Problem problem = parse_problem(text);
+  Algorithm row;
+  row.name = "test.norm";
+  const auto run_fake = [run](const KernelArgs& args) {
+    const at::Tensor result = run(args.src[0]);
+    if (args.packed.empty()) return args.dst.copy_(result);
+    const LayerWeights& by = args.packed[0];
+    return args.dst.copy_(result * by.weights.view({-1, 1, 1}) + by.bias.view({-1, 1, 1}));
+  };
+  row.prepare = weight_sizes(problem).empty()
+                    ? prepare_fake(run_fake)
+                    : prepare_fake(run_fake, [](const Weights& w) { return Packed{w}; });
+  return check_primitives({row}, problem, {{"test.norm", Layout::kNchw, Layout::kNchw}}, 1e-5)[0]
+      .failure;
+}
+
+TEST(CheckPrimitives, FindsAVarianceThatCancels) {
+  const std::string failures[] = {
+      failure_of("groupnorm_f32_n2c8h9w9_g2_eps1e-05",
+                 [](const at::Tensor& x) {
+                   return cancelling_norm(x.reshape({2, 2, -1})).view_as(x);
+                 }),
+      failure_of(
+          "layernorm_f32_n2c64h5w5_eps1e-05",
+          [](const at::Tensor& x) { return cancelling_norm(x.movedim(1, -1)).movedim(-1, 1); }),
+      failure_of("moments_f32_n2c8h9w9", [](const at::Tensor& x) {
+        const auto [mean, variance] = cancelling_moments(x.movedim(1, 0).flatten(1));
+        return at::stack({mean, variance}).view({2, -1, 1, 1});
+      })};
+  for (const std::string& failure : failures) {
+    EXPECT_NE(failure.find("on inputs with a mean of 1000 deviations"), std::string::npos)
+        << failure;
+  }
+}
+
 TEST(CheckPrimitives, RefusesAPrimitiveThatIsNotOffered) {
   const auto rows = spoiled_relu(Layout::kNchw, [](at::Tensor&) {});
   EXPECT_THROW(static_cast<void>(check(rows, Layout::kNhwc)), Error);
@@ -158,6 +220,42 @@ TEST(MakeSample, DependsOnTheSeedOnly) {
   EXPECT_EQ(a.src.size(), 1u);
   EXPECT_EQ(a.residual.sizes(), (std::vector<std::int64_t>{1, 3, 5, 5}));
   EXPECT_EQ(a.weights[0].bias.sizes(), (std::vector<std::int64_t>{3}));
+}
+
+TEST(MakeSample, HasTheOffsetAndResultsOfTheUsualSize) {
+  for (const char* text :
+       {"fwd_f32_n2c32h9w9_k32r3s3_st1x1_pad1x1_dil1x1_g1", "linear_f32_n64c64_k64",
+        "scaleshift_f32_n2c32h9w9", "groupnorm_f32_n2c32h9w9_g4_eps1e-05",
+        "normalize_f32_n2c32h9w9_eps1e-05"}) {
+    const Problem problem = parse_problem(text);
+    const Sample sample = make_sample(problem, 1, at::kCPU, 1000);
+    EXPECT_NEAR(sample.src[0].mean().item<double>(), 1000, 0.2) << text;
+    EXPECT_NEAR(sample.src[0].std().item<double>(), 1, 0.1) << text;
+    const at::Tensor result = reference_result(problem, sample);
+    EXPECT_LT(result.abs().mean().item<double>(), 5) << text;
+    EXPECT_GT(result.abs().mean().item<double>(), 0.2) << text;
+  }
+}
+
+TEST(MakeSample, GivesGradientsResidualsAndVariancesNoOffset) {
+  const auto mean_of = [](const char* text, std::size_t i) {
+    return make_sample(parse_problem(text), 1, at::kCPU, 1000).src.at(i).mean().item<double>();
+  };
+  EXPECT_LT(mean_of("bwd_silu_f32_n2c32h9w9", 1), 5);
+  EXPECT_LT(mean_of("bwd_normalize_sums_f32_n2c32h9w9_eps1e-05", 0), 5);
+  EXPECT_LT(mean_of("bwd_filter_f32_n2c8h9w9_k8r3s3_st1x1_pad1x1_dil1x1_g1", 1), 5);
+  const Sample norm =
+      make_sample(parse_problem("normalize_f32_n2c32h9w9_eps1e-05+add"), 1, at::kCPU, 1000);
+  EXPECT_NEAR(norm.src.at(1)[0].mean().item<double>(), 1000, 5);
+  EXPECT_LT(norm.src.at(1)[1].mean().item<double>(), 5);
+  EXPECT_LT(norm.residual.mean().item<double>(), 5);
+}
+
+TEST(SampleOffsets, AreThoseBesideWhichTheTypeHoldsDeviations) {
+  EXPECT_EQ(sample_offsets(parse_problem("relu_f32_n2c17h5w3")),
+            (std::vector<double>{0, 10, 1000}));
+  EXPECT_EQ(sample_offsets(parse_problem("relu_f16_n2c17h5w3")), (std::vector<double>{0, 10}));
+  EXPECT_EQ(sample_offsets(parse_problem("relu_bf16_n2c17h5w3")), (std::vector<double>{0, 10}));
 }
 
 }  // namespace

@@ -405,6 +405,19 @@ TEST(Gate, PassesEveryRowAsItIs) {
       "transform_f32_n2c20h17w15_nchw_nChw16c",
       "transform_f32_n2c20h17w15_nChw16c_nhwc",
       "linear_f32_n4c512_k100+bias",
+      "layernorm_f32_n2c20h7w5_eps1e-05",
+      "rmsnorm_f32_n2c20h7w5_eps1e-05",
+      "variancenorm_f32_n2c20h7w5_eps1e-05",
+      "groupnorm_f32_n2c20h17w15_g4_eps1e-05",
+      "groupnorm_f32_n2c20h17w15_g20_eps1e-05+silu",
+      "moments_f32_n2c20h17w15",
+      "normalize_f32_n2c20h17w15_eps1e-05",
+      "bwd_normalize_sums_f32_n2c20h17w15_eps1e-05",
+      "bwd_normalize_f32_n2c20h17w15_eps1e-05",
+      "scaleshift_f32_n2c20h17w15+silu",
+      "bilinear_f32_n2c20h7w5_p13q5",
+      "fwd_f32_n1c4h40w40_k4r9s9_st1x1_pad4x4_dil1x1_g1",
+      "chain_f32_n2c24h7w7_mul_k40r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu",
   };
   std::vector<std::string> problems(std::begin(kMore), std::end(kMore));
   for (const Subject& text : kSubjects) problems.emplace_back(text.problem);

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "all_algorithms.h"
 #include "profiler/check.h"
@@ -202,6 +203,66 @@ TEST(PackForAllSizes, GivesWeightsThatAreRightForSmallerAndLargerImages) {
     checked += check_packed_for(small, large) + check_packed_for(large, small);
   }
   EXPECT_GT(checked, 100);
+}
+
+// Returns the tensors that the row packs for `problem`, as far as they are plain memory.
+std::vector<at::Tensor> packed_by(const Algorithm& row, const Problem& problem,
+                                  const Primitive& primitive, const Weights& weights) {
+  std::vector<at::Tensor> tensors;
+  for (const LayerWeights& layer : pack(row.prepare(problem, primitive, cpu_device()), weights)) {
+    for (const at::Tensor& tensor : {layer.weights, layer.bias})
+      if (tensor.defined() && !tensor.is_mkldnn()) tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+TEST(PackForAllSizes, IsTrueOfEachRowThatPacksTheSameForOtherSizes) {
+  std::set<std::string_view> same, other;
+  for (const char* text : kProblems) {
+    const Problem small = parse_problem(text), large = enlarged(small);
+    const Weights weights = random_weights(small);
+    for (const Algorithm& row : all_algorithms()) {
+      if (!row.runs_on_cpu || row.packs_for_all_sizes) continue;
+      for (const Primitive& each : row.offer(small, cpu_device()).primitives) {
+        const Offer offer = offer_exact(row, large, cpu_device(), each.name, each.src, each.dst);
+        if (!offer.refusal.empty()) continue;
+        const auto first = packed_by(row, small, each, weights);
+        const auto second = packed_by(row, large, each, weights);
+        const bool is_same = std::ranges::equal(
+            first, second, [](const at::Tensor& a, const at::Tensor& b) { return a.equal(b); });
+        if (!first.empty()) (is_same ? same : other).insert(row.name);
+      }
+    }
+  }
+  for (const std::string_view name : same) EXPECT_TRUE(other.contains(name)) << name;
+}
+
+// A plan's variant runs other sizes too, also those for which it is not worth measuring.
+TEST(OfferExact, TakesWhatWasOfferedForOtherSizes) {
+  int checked = 0;
+  for (const char* text : kProblems) {
+    const Problem small = parse_problem(text), large = enlarged(small);
+    for (const auto& [planned, called] : {std::pair(small, large), std::pair(large, small)}) {
+      const Sample sample = make_sample(called, 3);
+      const at::Tensor reference = reference_result(called, sample);
+      for (const Algorithm& row : all_algorithms()) {
+        if (!row.runs_on_cpu) continue;
+        for (const Primitive& each : row.offer(planned, cpu_device()).primitives) {
+          const Offer offer = offer_exact(row, called, cpu_device(), each.name, each.src, each.dst);
+          EXPECT_EQ(offer.refusal, "") << to_string(each) << " of " << to_string(planned);
+          if (!offer.refusal.empty()) continue;
+          const auto offered = row.offer(called, cpu_device()).primitives;
+          if (std::ranges::find(offered, offer.primitives[0]) != offered.end()) continue;
+          const at::Tensor result = run_once(row, called, offer.primitives[0], sample);
+          const double error = (result.to(at::kDouble) - reference).norm().item<double>();
+          EXPECT_LE(error, error_bound(called, 1e-5) * reference.norm().item<double>())
+              << to_string(each) << " on " << to_string(called);
+          ++checked;
+        }
+      }
+    }
+  }
+  EXPECT_GT(checked, 20);
 }
 
 // Rows of GPU libraries pack by torch alone, so their weights may lie anywhere.

@@ -2,9 +2,13 @@
 #include "provider/page_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <random>
 #include <thread>
 #include <vector>
@@ -88,6 +92,41 @@ TEST(PagePool, KeepsMoreWhileItIsAskedTo) {
   pool.keep_idle(-static_cast<std::ptrdiff_t>(100 * kMiB));
   EXPECT_EQ(pool.stats().mapped, 0U);
 }
+
+// A sanitizer's heap ends the process when it is full.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Fills the address space, so that nothing can be allocated until this process ends.
+void use_all_memory() {
+  const rlimit limit = {std::size_t{64} << 20, std::size_t{64} << 20};  // less than is used
+  ::setrlimit(RLIMIT_AS, &limit);
+  for (std::size_t bytes = kMiB; bytes >= 16; bytes /= 2) {
+    const void* volatile last = nullptr;  // a compiler may leave out what nobody reads
+    do last = std::malloc(bytes);
+    while (last != nullptr);
+  }
+}
+
+TEST(PagePool, SurvivesWithoutMemoryAndServesWhatItHas) {
+  const auto run = [] {
+    PagePool pool(256 * kMiB);
+    std::array<void*, 9> blocks = {};
+    for (void*& block : blocks) block = pool.take(100'000);
+    use_all_memory();
+    bool has_failed = false;
+    try {
+      static_cast<void>(pool.take(500 * kMiB));
+    } catch (const std::bad_alloc&) {
+      has_failed = true;
+    }
+    for (std::size_t i = 0; i < blocks.size(); i += 2) PagePool::give(blocks[i]);  // none merge
+    const bool is_reused = pool.take(100'000) == blocks[0];  // needs no new node
+    PagePool::give(blocks[0]);
+    for (std::size_t i = 1; i < blocks.size(); i += 2) PagePool::give(blocks[i]);
+    std::_Exit(has_failed && is_reused && pool.stats().taken == 0 ? 0 : 1);
+  };
+  EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
+}
+#endif
 
 TEST(PagePool, ThreadsMayGiveWhatOthersTook) {
   PagePool pool(0);

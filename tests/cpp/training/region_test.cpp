@@ -260,6 +260,42 @@ TEST(TrainingRegion, HasResultsThatMayBeChangedInPlaceUnlessTheyAreSaved) {
 
 // The gradient of a SiLU reads what the SiLU reads, so the convolution must write it. The gradient
 // of a ReLU reads the ReLU's result.
+// As in PyTorch: autograd keeps the weights and the scale, and neither bias nor shift.
+TEST(TrainingRegion, HasTheGradientsOfTheBiasesOfItsForwardPass) {
+  for (const Layout layout : {Layout::kNchw, Layout::kNChw16c}) {
+    at::manual_seed(5);
+    const Model model = Model::make();
+    const auto wanted = gradients(model.run(), model);
+    const auto outputs = run(make_region(layout), model);
+    {
+      const at::NoGradGuard no_grad;
+      model.bias.mul_(0.5);
+      model.shift.add_(3);
+    }
+    const auto found = gradients(outputs, model);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const double error = (found[i] - wanted[i]).norm().item<double>();
+      EXPECT_LT(error, 1e-4 * wanted[i].norm().item<double>()) << i << to_string(layout);
+    }
+  }
+}
+
+TEST(TrainingRegion, RefusesWeightsAndInputsThatWereChangedInPlace) {
+  for (const int changed : {0, 1, 3}) {
+    at::manual_seed(5);
+    const Model model = Model::make();
+    for (const bool is_region : {false, true}) {
+      const auto outputs = is_region ? run(make_region(Layout::kNchw), model) : model.run();
+      {
+        const at::NoGradGuard no_grad;
+        model.leaves()[changed].mul_(0.5);
+      }
+      EXPECT_THROW(static_cast<void>(gradients(outputs, model)), c10::Error)
+          << changed << is_region;
+    }
+  }
+}
+
 TEST(TrainingRegion, FusesNoActivationWhoseInputIsSaved) {
   const Graph graph = training_graph(parse_graph(kSqueezeExcite), {0});
   const Candidates candidates =

@@ -89,6 +89,7 @@ class PlanTransform:
     predicted_uj: float | None = field(
         default=None, metadata=IF_SET
     )  # None if the plan is for latency
+    cost_source: Literal["measured", "model"] = field(default="measured", metadata=IF_SET)
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,8 @@ class Quarantined:
 class LeftAlone:
     """An op that is left to PyTorch, and why. An empty name stands for the whole model.
 
-    If the plan was not timed in the net, only ops of kinds that can be planned are listed.
+    In older files, such an entry may be a note on how the model was read, see `Plan.notes`. If the
+    plan was not timed in the net, only ops of kinds that can be planned are listed.
     """
 
     name: str

@@ -65,6 +65,8 @@ class Plan(ShownAsText):
     # original model.
     rel_error: float | None = None
     capture_error: float | None = field(default=None, metadata=IF_SET)
+    # The largest error of a single output, relative to its size plus the median size of its tensor.
+    worst_error: float | None = field(default=None, metadata=IF_SET)
     # Bytes of all nodes; None if not written. The model's own weights stay beside the packed ones.
     weight_bytes: int | None = field(default=None, metadata=MAY_LACK)  # packed weights
     plain_weight_bytes: int | None = field(
@@ -79,6 +81,8 @@ class Plan(ShownAsText):
     guard: GuardVerdict | None = None
     quarantined: list[Quarantined] = field(default_factory=list)
     left_alone: list[LeftAlone] = field(default_factory=list)
+    # How the model was read and compared, if this was not as usual.
+    notes: list[str] = field(default_factory=list, metadata=IF_SET)
     pairs: list[PairCost] = field(
         default_factory=list, metadata=IF_SET
     )  # those that apply; part of the cost
@@ -102,6 +106,12 @@ class Plan(ShownAsText):
     prove: Callable[[Plan], PlanProof] | None = field(
         default=None, repr=False, compare=False, metadata=IN_MEMORY
     )
+
+    @property
+    def unmeasured(self) -> int:
+        """The number of calls whose costs were not measured. Views cost nothing."""
+        nodes = (node.cost_source not in ("measured", "construction") for node in self.nodes)
+        return sum(nodes) + sum(change.cost_source != "measured" for change in self.transforms)
 
     def with_overrides(self, overrides: Overrides) -> Plan:
         """Returns the cheapest plan that obeys `overrides`. Uses known costs and measures nothing.

@@ -71,7 +71,7 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
 
     def add_transforms(producer: str, of: str = "") -> None:
         for t in after.pop(producer, []):
-            cost = f"{cost_of(t, plan):.1f}"
+            cost = f"{cost_of(t, plan):.1f}" + "?" * (t.cost_source != "measured")
             rows.append((f"  > {t.dst}{of}", t.primitive, _layouts(t.src, t.dst), "", cost, "", ""))
 
     add_transforms("")
@@ -125,10 +125,13 @@ def _summary(plan: Plan) -> list[str]:
         lines.append(guard_line(plan.guard))
     if plan.rel_error is not None:
         text = f"outputs: relative L2 error {plan.rel_error:.1e}, compared with the given model"
+        if plan.worst_error is not None:
+            text += f"; worst single output {plan.worst_error:.1e}"
         if plan.capture_error is not None:
             text += f" ({plan.capture_error:.1e} before planning)"
         lines.append(text)
     lines += _listed("quarantined", [(_candidate(q), q.reason) for q in plan.quarantined])
+    lines += [f"note: {note}" for note in plan.notes]
     lines += _left_lines(plan)
     where = ", ".join(f"{key} {value}" for key, value in plan.environment.items())
     return [*lines, where] if where else lines
@@ -147,8 +150,7 @@ def _proof(plan: Plan) -> str:
     if plan.objective == "edp":  # the regrets of layers do not exist for a product of sums
         ties = ""
     if plan.status == "optimal":
-        is_guessed = any(node.cost_source == "model" for node in plan.nodes)
-        kind = "partly predicted" if is_guessed else "measured"
+        kind = "partly predicted" if plan.unmeasured else "measured"
         head = f"optimal for these {kind}, additive costs"
     else:
         head = f"feasible, at most {gap_of(plan):.2f} % above the optimum of these costs"
@@ -181,12 +183,16 @@ def _context_lines(context: InContext) -> list[str]:
 def _left_time(plan: Plan, least: float = 0.0) -> str:
     """Returns the time of the ops that are left to PyTorch, beside that of the whole call.
 
-    Returns "" if the ops were not timed, or take no more than this part of the call.
+    Returns "" if the ops were not timed, or take no more than this part of the call. They are timed
+    in the plan with the cheapest sum. The guard timed the whole call of a plan in one layout.
     """
-    if plan.in_context is None or plan.in_context.run_us is None:
+    run_us = None if plan.in_context is None else plan.in_context.run_us
+    if plan.guard is not None and plan.guard.runs == "single_layout":
+        run_us = plan.guard.plan_us
+    left_us = sum(a.measured_us or 0.0 for a in plan.left_alone)
+    if run_us is None or left_us <= least * run_us:
         return ""
-    run_us, left_us = plan.in_context.run_us, sum(a.measured_us or 0.0 for a in plan.left_alone)
-    return f"{in_ms(left_us)} of {in_ms(run_us)}" if left_us > least * run_us else ""
+    return f"{in_ms(left_us)} of {in_ms(run_us)}"
 
 
 def _left_lines(plan: Plan) -> list[str]:
@@ -281,7 +287,7 @@ def outcome_lines(plan: Plan) -> list[str]:
         names = ", ".join(item.name or item.note for item in plan.left_alone[:3])
         more = f" and {len(plan.left_alone) - 3} more" if len(plan.left_alone) > 3 else ""
         lines.append(f"left to PyTorch: {names}{more}; print(plan) says why")
-    return lines
+    return [*lines, *(f"note: {note}" for note in plan.notes)]
 
 
 def _candidate(q: Quarantined) -> str:

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks that every record is of a commit of this repository, and that README says what they say.
+
+`record_tests.py commits` calls it. Records are the lines of benchmarks/results and of
+tests/fuzz/records, and the tables. Those from CLEAN_SINCE on must be of trees without changes;
+fuzzers may be newer than the commit. A clone without history cannot tell.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import statistics
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import RESULTS, ROOT, Record, read_lines
+
+FUZZ = ROOT / "tests" / "fuzz" / "records"
+CLEAN_SINCE = "2026-11-28"  # before, records of trees with changes were kept
+# Commits of branches that were rewritten before they were merged, with what their records are.
+GONE = {
+    "8b806a6": "four networks of the board", "68fa03f": "predictions for eleven networks",
+    "5f602692caa3": "long runs of fuzzers", "84fffb8496fe": "the first fuzzing of ONNX files",
+    "7b033ca19235": "the second fuzzing of ONNX files",
+}  # fmt: skip
+# The networks of README's claim on training; bench_training.py, which needs a build, has them too.
+TRAINED = (
+    "resnet18", "resnet50", "vgg11", "densenet121", "googlenet", "mobilenet_v2", "regnet_y_400mf",
+    "unet",
+)  # fmt: skip
+_OF_COMMITS = ("commit", "git", "before", "after")
+
+
+@dataclass(frozen=True)
+class Found:
+    """The commits that a record names."""
+
+    place: str
+    commits: tuple[str, ...]
+    is_dirty: bool
+    date: str
+
+
+def records_of(path: Path) -> Iterator[Any]:
+    """Yields the JSON objects of a file."""
+    if path.suffix == ".gz":
+        yield json.loads(gzip.decompress(path.read_bytes()))["head"]
+    elif path.suffix == ".json":
+        yield json.loads(path.read_text())
+    else:
+        for line in path.read_text().splitlines():
+            yield json.loads(line)
+
+
+def found_in(record: Any, place: str) -> Found:
+    commits, is_dirty, date = [], False, ""
+    parts = [record]
+    while parts:
+        part = parts.pop()
+        date = date or str(part.get("date", ""))
+        is_dirty |= part.get("dirty") is True
+        for key in _OF_COMMITS:
+            if isinstance(value := part.get(key), str) and re.fullmatch("[0-9a-f]{7,40}", value):
+                commits.append(value)
+        parts += [each for each in part.values() if isinstance(each, dict)]
+    return Found(place, tuple(commits), is_dirty, date)
+
+
+def all_found(root: Path = ROOT) -> list[Found]:
+    """Returns what each record says; none of files that say nothing."""
+    results, tables = root / RESULTS.relative_to(ROOT), root / "benchmarks" / "tables"
+    files = [*results.rglob("*.json*"), *tables.glob("*.gz"),
+             *(root / FUZZ.relative_to(ROOT)).glob("*.jsonl")]  # fmt: skip
+    return [
+        found_in(record, f"{path.relative_to(root)}:{number}")
+        for path in sorted(files)
+        if path.parent.name != "h100"  # its env.json has the commit of all
+        or path.name == "env.json"
+        for number, record in enumerate(records_of(path), 1)
+    ]
+
+
+def git(root: Path, *words: str, text: str = "") -> str | None:
+    """Returns what git prints, or None if it fails or is missing."""
+    try:
+        done = subprocess.run(
+            ["git", *words], cwd=root, input=text, capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return None
+    return None if done.returncode else done.stdout.strip()
+
+
+def wrong_records(records: list[Found], root: Path = ROOT) -> list[str] | None:
+    """Returns a line for each wrong record; None if this clone has no history, or another one."""
+    if git(root, "rev-parse", "--is-shallow-repository") != "false":
+        return None
+    names = sorted({commit for each in records for commit in each.commits} - GONE.keys())
+    answers = git(
+        root, "cat-file", "--batch-check", text="".join(f"{n}^{{commit}}\n" for n in names)
+    )
+    answered = zip(names, (answers or "").splitlines(), strict=True)
+    missing = {name for name, answer in answered if answer.split()[1:2] != ["commit"]}
+    if missing == {*names}:
+        return None
+    lines = [
+        f"{each.place}: commit {commit} is not in this repository"
+        for each in records
+        for commit in each.commits
+        if commit in missing
+    ]
+    for each in records:
+        if not each.commits and each.date >= CLEAN_SINCE:
+            lines.append(f"{each.place}: names no commit")
+        is_fuzz = each.place.startswith("tests/fuzz")
+        if each.is_dirty and each.date >= CLEAN_SINCE and not is_fuzz:
+            lines.append(f"{each.place}: is of a tree with changes, so nobody can repeat it")
+    return lines
+
+
+def training_claims(path: Path = RESULTS / "training.jsonl") -> dict[str, tuple[float, float]]:
+    """Returns the mean ratio to the best of PyTorch, and the longest planning in s, by ISA."""
+    last: dict[str, dict[str, Record]] = {}
+    for record in read_lines(path):
+        settings = record["batch"], record["threads"], record["size"]
+        if record["network"] in TRAINED and settings == (8, 2, 224):
+            last.setdefault(record["machine"]["isa"], {})[record["network"]] = record
+    return {
+        isa: (
+            statistics.geometric_mean(map(_ratio_to_best, each.values())),
+            max(record["plan_s"] for record in each.values()),
+        )
+        for isa, each in last.items()
+    }
+
+
+def _ratio_to_best(record: Record) -> float:
+    times = {**record["step_ms"]}
+    own = times.pop("torchalgo")
+    best = min(times.values(), key=statistics.median)
+    return float(statistics.median(b / a for a, b in zip(own, best, strict=True)))
+
+
+def wrong_claims(readme: str) -> list[str]:
+    """Returns a line for each number of README that is not that of the records.
+
+    `make_tables.py --check` compares README's table.
+    """
+    found = training_claims()
+    (ratio, plan_s), (ratio_avx2, plan_s_avx2) = found["avx512"], found["avx2"]
+    claims = (
+        f"is {ratio:.2f} times as fast as with the best of PyTorch's own ways, and"
+        f" {ratio_avx2:.2f} times without AVX-512",
+        f"took up to {plan_s:.0f} s, and {plan_s_avx2:.0f} s without AVX-512",
+    )
+    text = " ".join(readme.split())
+    return [f"README.md: expected {claim!r}" for claim in claims if claim not in text]
+
+
+def check_commits() -> int:
+    """Prints what is wrong, or how many records there are. Returns the exit status."""
+    records = all_found()
+    wrong = wrong_records(records)
+    claims = wrong_claims((ROOT / "README.md").read_text())
+    for line in [*(wrong or []), *claims]:
+        print(line)
+    if wrong is None:
+        print(f"this clone has no history, so the commits of {len(records)} records are not known")
+    elif not wrong:
+        dirty = sum(each.is_dirty for each in records)
+        gone = sum(not GONE.keys().isdisjoint(each.commits) for each in records)
+        print(
+            f"{len(records)} records of commits of this repository, but {gone} of branches that"
+            f" were rewritten; {dirty} of trees with changes"
+        )
+    return 1 if wrong or claims else 0
