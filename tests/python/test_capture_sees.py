@@ -337,6 +337,30 @@ def test_overrides_of_a_model_in_parts_name_layers_of_the_whole() -> None:
     assert names["0"].startswith("aten.conv")
 
 
+class Sensitive(Net):
+    """Results that rounding changes, as those of a detector that keeps what exceeds a threshold."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__(head)
+        self.body.append(nn.BatchNorm2d(4))
+        self.body[-1].running_var.mul_(0.3)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [lambda m, y: (y * 1e7).floor() % 2, lambda m, y: y[(y * 1e7).floor() % 2 > 0],
+     lambda m, y: (y * 1e7 % 7).flatten().argsort().float()],
+)  # fmt: skip
+def test_a_model_that_chooses_by_values_that_rounding_changes_has_planned_parts(head: Head) -> None:
+    model = Sensitive(head).eval()
+    fast = torchalgo.optimize(model, X, **QUIET)
+    assert (fast.runs, list(fast.parts)) == ("parts", ["body"])
+    assert "changes the outputs" in fast.why_as_given
+    with pytest.raises(torchalgo.Error, match="TA1113 .*sorts values, or chooses"):
+        strict = torchalgo.Settings(progress=False, cost_db=False, strict=True)
+        torchalgo.optimize(model, X, budget_s=2.0, settings=strict)
+
+
 @pytest.mark.parametrize(
     ("overrides", "error"),
     [

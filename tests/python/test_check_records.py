@@ -149,7 +149,14 @@ def test_a_draft_lies_where_no_page_reads(
 
 @pytest.mark.parametrize(
     "script",
-    ["bench_models", "bench_tuning", "bench_runtime", "bench_build", "record_tables", "bench_replay"],
+    [
+        "bench_models",
+        "bench_tuning",
+        "bench_runtime",
+        "bench_build",
+        "record_tables",
+        "bench_replay",
+    ],
 )
 def test_scripts_that_write_records_have_the_option(script: str) -> None:
     source = (ROOT / "benchmarks" / f"{script}.py").read_text()

@@ -56,6 +56,9 @@ QUICK_S = 0.5
 # model four times or more.
 QUICK_SHARE = 0.05
 
+# A larger error of the frozen module is no sum of rounding errors: some results are other ones.
+MOST_ROUNDING = 1e-2
+
 
 def quick_run_s(budget_s: float) -> float:
     """Returns the longest time of a run, in seconds, that is compared at the inputs' own sizes."""
@@ -113,9 +116,16 @@ class Prepared:
     def output_bound(self, options: Options) -> float:
         """Returns the largest relative L2 that the outputs may have to the original model's.
 
-        Raises: torchalgo.Error if the frozen module itself exceeds it, so that no plan can keep it.
+        Raises: torchalgo.Error if the frozen module itself exceeds it, so that no plan can keep it;
+            NoCaptureError if the model sorts, or chooses, by values that rounding changes.
         """
         bound = output_bound(self.graph, options.max_rel_error)
+        if self.capture_error > max(bound, MOST_ROUNDING):
+            raise NoCaptureError(
+                "TA1113 optimize: the rounding of folded batch norms alone changes the outputs by"
+                f" relative L2 {self.capture_error:.1e}, so the model sorts values, or chooses some"
+                " of them: optimize a part of it that does not, such as its backbone"
+            )
         if self.capture_error > bound:
             raise Error(
                 "TA1113 optimize: freezing alone, which folds batch norms into weights, changes the"
