@@ -6,7 +6,7 @@
 
 Each model of torchvision gets a plan and runs beside eager in the same rounds. A row of
 results/parts.jsonl has what runs ("plan", "parts", ...), the planned parts, the largest relative L2
-error of its results, and the median ratio of eager's time to that of the optimized module. With
+error of its results (null if another number of objects is found), and the median ratio of eager's time to that of the optimized module. With
 --board, nothing is measured: the exit status is 1 if a network of the board has no plan of the
 whole any more.
 """
@@ -14,6 +14,7 @@ whole any more.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 import time
@@ -97,7 +98,7 @@ def measure(name: str, budget_s: float, rounds: int) -> dict[str, Any]:
     quarters = statistics.quantiles(ratios, n=4)
     return {
         "model": name, "runs": fast.runs, "parts": list(fast.parts), "why": fast.why_as_given[:200],
-        "error": error, "eager_over_ours": round(quarters[1], 3),
+        "error": error if math.isfinite(error) else None, "eager_over_ours": round(quarters[1], 3),
         "quartiles": [round(quarters[0], 3), round(quarters[2], 3)],
         "budget_s": budget_s, "rounds": rounds, "dtype": "float32",
         "threads": torch.get_num_threads(),
