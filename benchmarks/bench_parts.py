@@ -6,9 +6,9 @@
 
 Each model of torchvision gets a plan and runs beside eager in the same rounds. A row of
 results/parts.jsonl has what runs ("plan", "parts", ...), the planned parts, the largest relative L2
-error of its results (null if another number of objects is found), and the median ratio of eager's time to that of the optimized module. With
---board, nothing is measured: the exit status is 1 if a network of the board has no plan of the
-whole any more.
+error of its results (null if other objects are found), and the median ratio of eager's time to that
+of the optimized module. With --board, nothing is measured: the exit status is 1 if a network of the
+board has no plan of the whole any more.
 """
 
 from __future__ import annotations
