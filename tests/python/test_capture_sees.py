@@ -356,7 +356,7 @@ def test_a_model_that_chooses_by_values_that_rounding_changes_has_planned_parts(
     fast = torchalgo.optimize(model, X, **QUIET)
     assert (fast.runs, list(fast.parts)) == ("parts", ["body"])
     assert "changes the outputs" in fast.why_as_given
-    with pytest.raises(torchalgo.Error, match="TA1113 .*sorts values, or chooses"):
+    with pytest.raises(torchalgo.Error, match=r"TA1113 .*sorts values, or chooses"):
         strict = torchalgo.Settings(progress=False, cost_db=False, strict=True)
         torchalgo.optimize(model, X, budget_s=2.0, settings=strict)
 
