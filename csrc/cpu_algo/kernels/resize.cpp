@@ -34,7 +34,8 @@ inline Position bilinear_position(std::int64_t index, std::int64_t in, std::int6
     place = place < 0 ? 0 : place;
   }
   const std::int64_t low = min(static_cast<std::int64_t>(place), in - 1);
-  // As in torch, an unchanged side has no neighbours: 0 times an infinity or a NaN is a NaN.
+  // A side that keeps its size has no neighbours, and torch has none either. A weight of 0 is not
+  // enough, since 0 times an infinity or a NaN is a NaN.
   if (in == out) return {low, low, 0};
   return {low, min(low + 1, in - 1), static_cast<float>(place - static_cast<double>(low))};
 }

@@ -222,24 +222,13 @@ class ProcessBench:
 
     def measure(self, tasks: Sequence[Task], **options: Any) -> list[Any]:
         """Times `tasks` as _C.measure does, and returns one result per task."""
-        if not self._has_worker:
-            return _C.measure(tasks, **options, device=self._device)
-
-        def ask(chosen: Sequence[int]) -> list[Any]:
-            request = {
-                "do": "measure",
-                "tasks": [(tasks[i][0], spelled(tasks[i][1])) for i in chosen],
-                "options": options,
-            }
-            answer = self._ask(request, [tasks[i][0] for i in chosen])
-            return [TakenSamples(*result) for result in answer]
-
-        keys = [(problem, primitive.name) for problem, primitive in tasks]
-        try:
-            return self._run(keys, ask, lambda reason: TakenSamples([], reason))
-        except NoWorkerError as missing:
-            self._go_without(missing)
-            return self.measure(tasks, **options)
+        return self._of_tasks(
+            tasks,
+            {"do": "measure", "options": options},
+            lambda result: TakenSamples(*result),
+            lambda reason: TakenSamples([], reason),
+            lambda: _C.measure(tasks, **options, device=self._device),
+        )
 
     def check(
         self, problem: str, primitives: Sequence[_C.Primitive], max_rel_error: float
@@ -266,21 +255,13 @@ class ProcessBench:
 
     def componentwise(self, tasks: Sequence[Task]) -> list[tuple[float, str]]:
         """Returns the error of each task, and why it has none, see componentwise_errors."""
-        if not self._has_worker:
-            return componentwise_errors(tasks, self._device)
-
-        def ask(chosen: Sequence[int]) -> list[Any]:
-            spelt = [(tasks[i][0], spelled(tasks[i][1])) for i in chosen]
-            request = {"do": "componentwise", "tasks": spelt}
-            answer = self._ask(request, [tasks[i][0] for i in chosen])
-            return [(error, failure) for error, failure in answer]
-
-        keys = [(problem, primitive.name) for problem, primitive in tasks]
-        try:
-            return self._run(keys, ask, lambda reason: (math.inf, reason))
-        except NoWorkerError as missing:
-            self._go_without(missing)
-            return self.componentwise(tasks)
+        return self._of_tasks(
+            tasks,
+            {"do": "componentwise"},
+            tuple,
+            lambda reason: (math.inf, reason),
+            lambda: componentwise_errors(tasks, self._device),
+        )
 
     def why_not_run(self, tasks: Sequence[Task]) -> str:
         """Runs each of `tasks` once, in the worker only.
@@ -297,6 +278,34 @@ class ProcessBench:
         except (NoWorkerError, WorkerDeathError, _C.Error) as problem:
             return str(problem)
         return next((failure for _, failure, *_ in answer if failure), "")
+
+    def _of_tasks(
+        self,
+        tasks: Sequence[Task],
+        request: Mapping[str, Any],
+        read: Callable[[Any], Any],
+        failed: Callable[[str], Any],
+        here: Callable[[], list[Any]],
+    ) -> list[Any]:
+        """Sends a request with `tasks`, and returns one result per task.
+
+        Args:
+            read: makes a result from one in the worker's answer.
+            failed: makes a result from the reason of a failure.
+            here: returns the results of this process, if there is no worker.
+        """
+        if not self._has_worker:
+            return here()
+
+        def ask(chosen: Sequence[int]) -> list[Any]:
+            own = {**request, "tasks": [(tasks[i][0], spelled(tasks[i][1])) for i in chosen]}
+            return [read(each) for each in self._ask(own, [tasks[i][0] for i in chosen])]
+
+        try:
+            return self._run([(problem, p.name) for problem, p in tasks], ask, failed)
+        except NoWorkerError as missing:
+            self._go_without(missing)
+            return here()
 
     # ---- finding the candidate that ended the worker -------------------------------------------
 

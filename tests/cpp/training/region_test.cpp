@@ -260,7 +260,7 @@ TEST(TrainingRegion, HasResultsThatMayBeChangedInPlaceUnlessTheyAreSaved) {
 
 // The gradient of a SiLU reads what the SiLU reads, so the convolution must write it. The gradient
 // of a ReLU reads the ReLU's result.
-// As in PyTorch: autograd keeps the weights and the scale, and neither bias nor shift.
+// Like PyTorch, a region keeps weights and scales for backward. It keeps no biases and no shifts.
 TEST(TrainingRegion, HasTheGradientsOfTheBiasesOfItsForwardPass) {
   for (const Layout layout : {Layout::kNchw, Layout::kNChw16c}) {
     at::manual_seed(5);
