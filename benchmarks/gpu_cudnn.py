@@ -25,16 +25,22 @@ from gpu_stage import Context, Outcome
 from torchalgo import _C
 from torchalgo._ir.devices import named_device
 
+# By the start of a failure's text: the finding.
+FOUND = {"loses a NaN": "lose a NaN", "TA5103": "cannot be made by cuDNN here"}
+
 
 def sort_failures(outcome: Outcome, failing: list[tuple[str, str]]) -> None:
     """Notes what failed its check, given as names and reasons.
 
-    An engine that loses a NaN computes right numbers. That is a finding: `optimize` refuses it.
+    An engine that loses a NaN computes right numbers, and one that cuDNN cannot make here computes
+    none. Both are findings: `optimize` refuses them.
     """
-    lost = sorted({name for name, why in failing if why.startswith("loses a NaN")})
-    outcome.suppose(not lost, f"lose a NaN, so optimize refuses them: {', '.join(lost)}")
-    wrong = [f"{name}: {why}" for name, why in failing if not why.startswith("loses a NaN")]
-    outcome.failures += wrong[:10]
+    wrong = list(failing)
+    for start, found in FOUND.items():
+        names = sorted({name for name, why in wrong if why.startswith(start)})
+        outcome.suppose(not names, f"{found}, so optimize refuses them: {', '.join(names)}")
+        wrong = [(name, why) for name, why in wrong if not why.startswith(start)]
+    outcome.failures += [f"{name}: {why}" for name, why in wrong][:10]
 
 
 def engine_of(spelled_name: str) -> str:

@@ -17,7 +17,8 @@ from torch import nn
 
 import gpu_nets
 import torchalgo
-from gpu_baselines import load_cache, optimized, rivals
+from gpu_baselines import INDUCTOR, Rivals, compiled_before, load_cache, name_of, optimized
+from gpu_cudnn import engine_of, sort_failures
 from gpu_graphs import Call, graph_us, in_graph, median_us
 from gpu_problems import BOUND, live, offers, spell, spelled
 from gpu_stage import Context, Outcome, Row, each_case, free_gpu, outcome_of, result_of
@@ -46,10 +47,11 @@ def fused(context: Context) -> Outcome:
     rows, left = each_case(context, cases, clean=free_gpu)
     outcome = outcome_of(rows, left)
     ran = [engine for row in rows.values() for engine in row.get("engines", ())]
-    compiled = [engine["first_s"] for engine in ran if engine["compiled"]]
-    wrong = [engine for engine in ran if engine["failure"]]
-    outcome.failures += [f"{e['primitive']}: {e['failure']}" for e in wrong][:10]
-    outcome.summary = f"{len(ran) - len(wrong)} of {len(ran)} agree with f64"
+    # An engine that is refused has no time.
+    compiled = [e["first_s"] for e in ran if e["compiled"] and e["first_s"] is not None]
+    failing = [(engine_of(e["primitive"]), e["failure"]) for e in ran if e["failure"]]
+    sort_failures(outcome, failing)
+    outcome.summary = f"{len(ran) - len(failing)} of {len(ran)} agree with f64"
     if compiled:
         middle = statistics.median(compiled)
         outcome.summary += (
@@ -149,7 +151,7 @@ def refused_name(problem: str) -> str:
 def refused_engine(context: Context) -> Row:
     """Runs a plan in which this GPU refuses the engine of every convolution."""
     model, x = on_gpu(("resnet50", "f16", 8), context)
-    fast = optimized(model, x, context)
+    fast, tuning = optimized(model, x, context)
     nodes = [
         dataclasses.replace(n, primitive=refused_name(n.problem))
         if n.primitive and n.problem.startswith("fwd_") else n
@@ -164,7 +166,7 @@ def refused_engine(context: Context) -> Row:
     us = {name: median_us(times) for name, times in graph_us(replays).items()}
     changed = sum(a is not b for a, b in zip(nodes, fast.plan.nodes, strict=True))
     return {
-        "us": us, "ratio": us["refused"] / us["plan"], "changed": changed,
+        "us": us, "ratio": us["refused"] / us["plan"], "changed": changed, "tuning": tuning,
         "error": output_error(other.scripted(x), model(x)),
         "fallbacks": [str(each)[:200] for each in torchalgo.fallbacks()][:5],
     }  # fmt: skip
@@ -276,31 +278,33 @@ def legacy_row(number: int, meter: Meter, context: Context) -> Row:
 
 
 @torch.no_grad()
-def net_energy(case: Case, meter: Meter, context: Context) -> Row:
+def net_energy(case: Case, meter: Meter, has_inductor: bool, context: Context) -> Row:
     """Returns what a run of a plan, of the frozen network and of Inductor's takes."""
     model, x = on_gpu(case, context)
-    ways = rivals(case, model, x, context)
+    ways = Rivals(case, model, x, context, tunes=False).ways()
     plan = "table" if "table" in ways else "optimize"
     seconds = 0.1 if context.quick else LOOP_S
 
     def spent_by(name: str) -> Row:
         return spent(ways[name]()[1], meter, seconds)
 
-    names = (plan, "frozen", "max-autotune")
+    names = (plan, "frozen", *([INDUCTOR] if has_inductor else []))
     return {name: result_of(functools.partial(spent_by, name)) for name in names}
 
 
 def energy(context: Context) -> Outcome:
     """Energy of the legacy algorithms on one convolution, and of networks."""
     meter = meter_here()
-    load_cache(context)
+    # Without its cache, Inductor would need more time than this stage has.
+    compiled = compiled_before(context) if load_cache(context) else set()
     numbers = [number for number, _ in _C.legacy_algorithms("fwd")]
     cases: dict[str, Callable[[], Row]] = {
         f"legacy {number}": functools.partial(legacy_energy, number, meter, context)
         for number in numbers
     }
     for case in ENERGY_CASES[:1] if context.quick else ENERGY_CASES:
-        cases[" ".join(map(str, case))] = functools.partial(net_energy, case, meter, context)
+        name = name_of(case)
+        cases[name] = functools.partial(net_energy, case, meter, name in compiled, context)
     rows, left = each_case(context, cases, clean=free_gpu)
     outcome = outcome_of(rows, left)
     print(fork_table(rows, numbers), flush=True)

@@ -92,7 +92,7 @@ STAGES = (
         515,
         tables,
         resumes=True,
-        quiet_s=60,
+        quiet_s=120,
     ),
     Stage("host", "the time of the host to start a convolution, by engine", 2, 40, host),
     Stage(
@@ -108,7 +108,7 @@ STAGES = (
         "fused",
         "fused and run-time compiled engines agree with f64",
         3,
-        120,
+        100,
         fused,
         resumes=True,
         quiet_s=60,
@@ -116,7 +116,7 @@ STAGES = (
     Stage("energy", "energy of legacy algorithms and networks", 3, 150, energy, resumes=True),
     Stage("training", "a training step agrees with f64", 3, 120, training, resumes=True),
     Stage("refused", "a plan whose engines are refused here", 3, 50, refused, resumes=True),
-    Stage("profile", "torchalgo.profile, printed", 3, 50, profile, resumes=True, quiet_s=60),
+    Stage("profile", "torchalgo.profile, printed", 3, 90, profile, resumes=True, quiet_s=120),
     Stage(
         "cpu",
         "networks on the CPU beside PyTorch and ONNX Runtime",

@@ -33,7 +33,7 @@ from torchalgo._base.own_thread import BenchmarkedCall
 from torchalgo._capture.freeze import ScriptModule, freeze_model
 from torchalgo._ir.bounds import GpuPeaks, family_of
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
-from torchalgo._measure import process_bench
+from torchalgo._ir.failures import failure_of
 from torchalgo._measure.process_bench import ProcessBench
 from torchalgo._plan.find import find_candidates
 from torchalgo._refine.binding import rewrite
@@ -51,8 +51,9 @@ TOLERANCE = 0.15
 NEAR = 1.5  # a candidate that takes longer than this times the fastest one gets a single sample
 MORE_ROUNDS = 4  # for the others
 CHUNK = 64  # candidates of a request: each has copies of its weights on the GPU
-HANG_S, FLOPS_PER_S = 15.0, 1e11  # a candidate that takes longer than both counts as endless
+HANG_S = 5.0  # engines compiled when they first run took at most 3.6 s on an H100
 WARM_BYTES = 4 << 20
+MOST_FINDINGS = 20
 MOST_ERROR = 2e-2  # of a plan in f16
 
 Case = tuple[str, str, int]  # network, type, batch
@@ -108,15 +109,10 @@ class Costs:
         near = {k: p for k, p in near.items() if not self.known[k].failure}
         self._take(self.first, near, rounds=MORE_ROUNDS, at_most=1)
         self._take(self.second, near, rounds=MORE_ROUNDS)
-        changed = [key for key in primitives if self._count(key) != before[key]]
-        if changed:
-            rows = [
-                (key, [[round(ns) for ns in k.cold], [round(ns) for ns in k.warm], k.failure,
-                       round(k.seconds, 5)])
-                for key in changed
-                for k in (self.known[key],)
-            ]  # fmt: skip
-            self._emit({"costs": rows})
+        self._write(
+            key for key, count in before.items()
+            if self._count(key) != count and not self.known[key].failure
+        )  # fmt: skip
 
     def ns(self, key: Key, column: str = "") -> float:
         """Returns the median of a column, the first one if none is named; inf without samples."""
@@ -135,6 +131,16 @@ class Costs:
     def _count(self, key: Key) -> int:
         known = self.known.get(key)
         return 0 if known is None else len(known.cold) + len(known.warm) + bool(known.failure)
+
+    def _write(self, keys: Iterable[Key]) -> None:
+        rows = [
+            (key, [[round(ns) for ns in k.cold], [round(ns) for ns in k.warm], k.failure,
+                   round(k.seconds, 5)])
+            for key in keys
+            for k in (self.known[key],)
+        ]  # fmt: skip
+        if rows:
+            self._emit({"costs": rows})
 
     def _take(
         self, column: str, primitives: Mapping[Key, _C.Primitive], rounds: int, at_most: int = 0
@@ -158,6 +164,8 @@ class Costs:
                 getattr(known, column).extend(one.ns)
                 if one.failure or not one.ns:
                     known.failure = one.failure or "gave no samples"
+            # At once: a stage that is ended later must not wait for an engine that hangs again.
+            self._write(key for key in chunk if self.known[key].failure)
 
 
 # ---- candidates ----------------------------------------------------------------------------------
@@ -363,7 +371,6 @@ def table_cases(context: Context) -> Iterator[tuple[Case, bool]]:
 
 def tables(context: Context) -> Outcome:
     """Measures the candidates of networks; for some, runs the plan beside the sum of its costs."""
-    process_bench.FLOPS_PER_S = FLOPS_PER_S
     networks = Networks(table_cases(context), context)
     try:
         rows, left = each_case(context, networks.cases(), needs_s=10.0, clean=free_gpu)
@@ -384,9 +391,18 @@ def tables_outcome(rows: Mapping[str, Any], left: list[str], costs: Costs) -> Ou
         outcome.suppose(row["ratio"] >= 1.0, f"{row['case']}: {row['ratio']}x the frozen baseline")
     count = sum(1 for known in costs.known.values() if not known.failure)
     middle = statistics.median([row["of_sum"] for row in run]) if run else float("nan")
+    failed = {key: known.failure for key, known in costs.known.items() if known.failure}
+    hung = sorted({
+        f"{key.primitive} on {key.problem}: {why}"
+        for key, why in failed.items()
+        if (failure := failure_of(why)) is not None and failure.kind == "hung"
+    })  # fmt: skip
+    outcome.findings += hung[:MOST_FINDINGS]
+    outcome.data["failed"] = [[*key, why] for key, why in failed.items()]
     outcome.data["first"] = costs.first
     outcome.summary = (
-        f"{count} costs, {len(rows)} networks, {len(left)} left; {costs.first} costs first, their"
+        f"{count} costs, {len(failed)} candidates failed, {len(hung)} of them hung; {len(rows)}"
+        f" networks, {len(left)} left; {costs.first} costs first, their"
         f" sum is {middle:.2f} of the graph"
     )
     outcome.expect(count > 0, "nothing was measured")

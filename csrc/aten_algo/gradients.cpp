@@ -42,10 +42,12 @@ at::Tensor cuda_batch_norm_step(const BatchNormProblem& norm, std::span<const at
   const at::Tensor diff =
       norm.activation ? activation_gradient(src[0], result(), *norm.activation) : src[0];
   if (norm.step == BatchNormStep::kGradientSums) {
+    // The gradients of weight and bias would be the same sums, but torch gives them for a batch
+    // norm with a weight only.
     const auto [sum, product, of_weights, of_bias] =
-        at::batch_norm_backward_reduce(diff, x, mean, inverse, weights.weights, /*input_g=*/false,
-                                       /*weight_g=*/true, /*bias_g=*/true);
-    return at::stack({of_bias, of_weights}).view({2, -1, 1, 1});
+        at::batch_norm_backward_reduce(diff, x, mean, inverse, weights.weights, /*input_g=*/true,
+                                       /*weight_g=*/false, /*bias_g=*/false);
+    return at::stack({sum, product * inverse}).view({2, -1, 1, 1});
   }
   const at::Tensor sums = src[3].flatten(1);
   const at::Tensor count = at::full({1}, norm.n * norm.h * norm.w, x.options().dtype(at::kInt));

@@ -176,7 +176,10 @@ class Several(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         first, *others = map(self.conv, inputs)
         for y in others:
-            first = [first + y, first * y, torch.cat([first, y], 1)][self.join]
+            if self.join == 2:
+                first = torch.cat([first, y], 1)
+            else:
+                first = first * y if self.join else first + y
         return first
 
 

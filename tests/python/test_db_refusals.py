@@ -159,7 +159,7 @@ def test_what_the_machine_may_have_caused_holds_for_a_day(
 ) -> None:
     now = 1.7e9
     monkeypatch.setattr(time, "time", lambda: now)
-    other = KEY._replace(dst="nhwc")
+    other = KEY._replace(primitive="cpu.stem")
     with CostStore.open(path) as store:
         costs = DeviceCosts.of(store)
         costs.append_failures(
@@ -182,6 +182,21 @@ def test_a_primitive_that_ended_its_process_often_is_not_tried_on_new_problems(p
             costs.append_failures({key._replace(dst="nhwc"): Failure("SIGSEGV", "ended")})
         assert costs.read_failures(keys)[keys[-1]].reason.startswith("not run: ended the worker")
         assert costs.read_failures([KEY._replace(primitive="cpu.stem", problem="p0")]) == {}
+
+
+def test_an_engine_that_hung_on_a_problem_is_not_tried_on_it_in_other_layouts(path: Path) -> None:
+    """Each try would take as long as an endless loop may."""
+    twins = [
+        KEY._replace(dst="nhwc"),
+        *(KEY._replace(primitive=f"{KEY.primitive}{end}") for end in (".krsc", "{TILE=1}")),
+    ]
+    others = [KEY._replace(problem="p2"), KEY._replace(primitive=f"{KEY.primitive}2")]
+    with CostStore.open(path) as store:
+        costs = DeviceCosts.of(store)
+        costs.append_failures({KEY: Failure("no answer in 20 s", "hung")})
+        found = costs.read_failures([*twins, *others])
+    reason = f"not run: {KEY.primitive} hung on this problem: no answer in 20 s"
+    assert found == {twin: Failure(reason, "hung") for twin in twins}
 
 
 def test_a_reason_names_no_user_and_is_one_line(path: Path) -> None:

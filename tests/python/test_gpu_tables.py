@@ -33,6 +33,7 @@ class FakeBench:
 
     asked: list[tuple[str, Key, int]] = []  # noqa: RUF012
     on_ask: Callable[[], None] = staticmethod(lambda: None)
+    failure = "illegal access"
 
     def __init__(self, device: _C.Device, least_limit_s: float) -> None:
         self.column = "cold" if device.l2_bytes == H100.l2_bytes else "warm"
@@ -48,7 +49,7 @@ class FakeBench:
             number = time_of(primitive.name)
             taken = TakenSamples([1000.0 * number] * rounds)
             if number == 1:
-                taken = TakenSamples([], "illegal access")
+                taken = TakenSamples([], self.failure)
             results.append(taken)
         return results
 
@@ -123,6 +124,40 @@ def test_what_was_measured_before_an_interruption_is_not_measured_again(tmp_path
     second.measure(primitives("cudnn9.conv_bias_relu.e1", "cudnn9.conv_bias_relu.e2"))
     assert {key.primitive for _, key, rounds in FakeBench.asked if rounds == 1} == {
         "cudnn9.conv_bias_relu.e2"
+    }
+
+
+def test_failures_are_written_before_the_rest_of_the_operation_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that hangs may use up the time in which the stage must give a result."""
+
+    def ended() -> None:
+        if FakeBench.asked:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(FakeBench, "on_ask", staticmethod(ended))
+    emitted: list[Any] = []
+    with pytest.raises(KeyboardInterrupt):
+        Costs(context(tmp_path, emitted), H100).measure(
+            primitives(*(f"cudnn9.conv_bias_relu.e{i}" for i in range(60)))
+        )
+    failed = {Key(*key) for row in emitted for key, (*_, why, _) in row["costs"] if why}
+    assert failed == {key for _, key, _ in FakeBench.asked if time_of(key.primitive) == 1} != set()
+
+
+def test_candidates_that_hang_are_findings_with_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_as(monkeypatch, 1.0)
+    monkeypatch.setattr(FakeBench, "failure", "no answer in 5 s")
+    outcome = tables(context(tmp_path, []))
+    names = {key.primitive for _, key, _ in FakeBench.asked if time_of(key.primitive) == 1}
+    assert names and not outcome.failures
+    for name in names:
+        assert any(f"{name} on " in text for text in outcome.findings)
+    assert {(row[1], row[-1]) for row in outcome.data["failed"]} == {
+        (name, "no answer in 5 s") for name in names
     }
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from types import SimpleNamespace
@@ -49,6 +50,20 @@ def test_the_table_fits_and_says_why_something_is_not_supported() -> None:
     assert lines[1].split() == head
     winograd = [line for line in lines if "not supported" in line and "winograd" in line]
     assert winograd and "stride" in " ".join(lines)
+
+
+def test_the_table_has_a_row_for_each_engine_with_its_fastest_settings() -> None:
+    """Engines of cuDNN have hundreds of settings, with names of a hundred letters."""
+    row = torchalgo.profile(PROBLEM, directions="fwd", **QUICK).best(PROBLEM)
+    long = "cudnn9.conv.e62.krsc{IDX_MODE=0,TILEK=1,TILE_CGA_M=4,TILE_CGA_N=1,TILE_SIZE=5}"
+    names = [long, "cudnn9.conv.e5", "cudnn9.conv.e62.krsc", "cudnn9.conv.e5{STAGES=2}"]
+    rows = [
+        dataclasses.replace(row, primitive=name, median_us=1.0 + i) for i, name in enumerate(names)
+    ]
+    lines = str(torchalgo.Profile("any", {PROBLEM: []}, rows)).splitlines()[2:]
+    assert [line.split()[0] for line in lines[::2]] == ["cudnn9.conv.e62.krsc", "cudnn9.conv.e5"]
+    assert lines[1].strip() == long[long.index("{") :] + "; 1 other setting is slower"
+    assert lines[3].strip() == "its defaults; 1 other setting is slower"
 
 
 def test_each_distinct_convolution_of_a_model_is_taken_once(net: Net) -> None:

@@ -264,14 +264,20 @@ TRAINING = """
 import copy, torch, torchalgo
 from torch import nn
 
+class Residual(nn.Sequential):  # no activation follows its batch norm
+    def forward(self, x):
+        return x + super().forward(x)
+
 torch.manual_seed(0)
 net = nn.Sequential(
     nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
+    Residual(nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)),
     nn.Conv2d(8, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.SiLU(), nn.MaxPool2d(2),
     nn.Flatten(), nn.Linear(256, 4),
 ).train()
-nn.init.uniform_(net[1].weight, 0.5, 1.5)
-nn.init.normal_(net[1].bias)
+for norm in (net[1], net[3][1]):
+    nn.init.uniform_(norm.weight, 0.5, 1.5)
+    nn.init.normal_(norm.bias)
 x, gpu_net = torch.randn(2, 3, 16, 16), copy.deepcopy(net).cuda()
 settings = torchalgo.Settings(progress=False, run_untimed=True)
 legacy = {"forward": "cudnn_legacy.fwd.1", "backward_filter": "cudnn_legacy.bwd_filter.1",
@@ -337,7 +343,7 @@ def check(
             name for name in archive.getnames() if name.endswith(".json")
         }
     found = records(tmp_path / "out")
-    found.pop("live_device", None)
+    found = {name: each for name, each in found.items() if "stage" in each}  # no plan, no device
     return done.returncode, found, done.stdout + done.stderr
 
 
@@ -353,8 +359,11 @@ def test_each_stage_of_gpu_check_runs(tmp_path: Path) -> None:
     assert failed.keys() <= {"control", "hidden"}, text
     assert found["mission"]["data"]["doors"]["conv_fwd_algo"].startswith("cudnn_legacy.fwd")
     assert {row["status"] for row in found["mission"]["data"]["rows"]} == {"ran", "refused"}
-    (row,) = found["baselines"]["data"]["rows"]
+    row, beside = found["baselines"]["data"]["rows"]
     assert row["us"].keys() >= {"frozen", "optimize", "captured()"}, text
+    assert sum(row["tuning"]["sources"].values()) > 0 and row["tuning"]["guard"] is not None
+    assert beside["us"].keys() >= {"frozen", "optimize"} and not beside["tuning"]  # the same plan
+    assert beside["us"].keys() | beside["missing"].keys() >= {"max-autotune"}
     assert max(row["errors"].values()) < 0.01 and found["refused"]["data"]["rows"][0]["changed"] > 0
     legacy = [row for row in found["energy"]["data"]["rows"] if "supported" in row]
     assert {row["supported"] for row in legacy} == {True, False}  # strict: no other one runs

@@ -257,6 +257,24 @@ def test_a_primitive_that_crashes_everywhere_is_not_run_again(make_bench: MakeBe
     assert bench._worker.pid == pid
 
 
+def test_an_engine_that_hangs_on_a_problem_is_not_run_again_on_it(make_bench: MakeBench) -> None:
+    """Each of its layouts and knobs would hang until the limit. A crash says less about them."""
+    names = ["cudnn9.conv.e5", "cudnn9.conv.e5{TILE=1}", "cudnn9.conv.e5.krsc", "cudnn9.conv.e50"]
+    primitives = [_C.Primitive(name, src, "nhwc") for name in names for src in ("nchw", "nhwc")]
+    tasks = [(CONV, primitive) for primitive in primitives]
+    hung = "not run: cudnn9.conv.e5 hung on this problem: no answer in 2 s"
+    expected = ["no answer in 2 s", *[hung] * 5, "", ""]
+    bench = make_bench(**{name.replace(".", "__"): "hang" for name in names[:3]})
+    assert [taken.failure for taken in bench.measure(tasks, **OPTIONS)] == expected
+    checked = bench.check(CONV, primitives, 1e-5)
+    assert [failure for _, failure in checked] == [hung, *expected[1:]]
+    others = [(CONV.replace("_n1", "_n2"), primitives[i]) for i in (0, 6)]
+    assert [t.failure for t in bench.measure(others, **OPTIONS)] == ["no answer in 2 s", ""]
+    crashing = make_bench(**{names[0].replace(".", "__"): "leave"})
+    failures = [taken.failure for taken in crashing.measure(tasks, **OPTIONS)]
+    assert failures == ["exit with status 3"] * 2 + [""] * 6
+
+
 def test_a_request_that_makes_no_sense_is_an_error_and_ends_nothing(
     make_bench: MakeBench,
 ) -> None:

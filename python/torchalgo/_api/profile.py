@@ -11,7 +11,7 @@ import json
 import statistics
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,11 +135,15 @@ class Profile(ShownAsText):
         names = [name for name in self.layers[problem] if name]
         lines = textwrap.wrap(", ".join(names), MAX_COLUMNS) if names else []
         rows = self.of(problem)
-        cells = [_HEAD, *(_cells(row) for row in rows if row.is_supported)]
+        fastest, others = _fastest_settings(row for row in rows if row.is_supported)
         # The column with the least information is cut first.
-        table = text_table(
-            cells, right=(2, 3, 4, 6), indent="  ", columns=MAX_COLUMNS, shrink=({7: 9}, {0: 24})
-        )
+        head, *shown = text_table(
+            [_HEAD, *map(_cells, fastest)], right=(2, 3, 4, 6), indent="  ", columns=MAX_COLUMNS,
+            shrink=({7: 9}, {0: 24}),
+        )  # fmt: skip
+        table = [head]
+        for line, row, count in zip(shown, fastest, others, strict=True):
+            table += [line, *_settings(row, count)]
         return [*lines, f"{problem}  on {self.device}", *table, *_refusals(rows)]
 
 
@@ -360,7 +364,7 @@ def _times(
 def _cells(row: ProfileRow) -> tuple[str, ...]:
     layout = row.src if row.src == row.dst else f"{row.src}>{row.dst}"
     return (
-        row.primitive,
+        row.primitive.partition("{")[0],
         layout,
         f"{row.median_us:.1f}",
         f"{row.noise_us:.1f}",
@@ -369,6 +373,26 @@ def _cells(row: ProfileRow) -> tuple[str, ...]:
         "" if row.componentwise_error is None else f"{row.componentwise_error:.0e}",
         ", ".join(["yes", *row.numerics]),
     )
+
+
+def _fastest_settings(rows: Iterable[ProfileRow]) -> tuple[list[ProfileRow], list[int]]:
+    """Returns the fastest row of each engine in its layouts, and the number of its other settings.
+
+    An engine of cuDNN has up to hundreds of settings: `{KNOB=value,...}` at the end of its name.
+    """
+    found: dict[tuple[str, str, str], list[ProfileRow]] = {}
+    for row in rows:
+        found.setdefault((row.primitive.partition("{")[0], row.src, row.dst), []).append(row)
+    return [own[0] for own in found.values()], [len(own) - 1 for own in found.values()]
+
+
+def _settings(row: ProfileRow, others: int) -> list[str]:
+    """Returns lines with the settings of an engine's fastest row."""
+    _, brace, knobs = row.primitive.partition("{")
+    text = brace + knobs if brace else "its defaults" if others else ""
+    if others:
+        text += f"; {others} other {'settings are' if others > 1 else 'setting is'} slower"
+    return textwrap.wrap(text, MAX_COLUMNS, initial_indent="    ", subsequent_indent="    ")
 
 
 def _refusals(rows: list[ProfileRow]) -> list[str]:

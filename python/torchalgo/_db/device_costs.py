@@ -18,8 +18,8 @@ from torchalgo._db.environment import Environment
 from torchalgo._db.row import Check, E, Entry, Refusal, Row
 from torchalgo._db.store import CostStore
 from torchalgo._ir.bounds import Peaks
-from torchalgo._ir.costs import Cost, Key, Passed
-from torchalgo._ir.failures import MOST_OF_ONE, Failure, ended_too_often
+from torchalgo._ir.costs import Cost, Key, Passed, engine_of
+from torchalgo._ir.failures import MOST_OF_ONE, Failure, ended_too_often, hung_as
 from torchalgo._ir.plan import GuardVerdict
 
 MOST_REASON = 500  # most characters of a reason
@@ -89,7 +89,8 @@ class DeviceCosts:
     def read_failures(self, keys: Iterable[Key]) -> dict[Key, Failure]:
         """Returns the failures of candidates among `keys`, which cannot be chosen here and now.
 
-        Includes candidates of a primitive that ended its process, or hung, on MOST_OF_ONE problems.
+        Includes candidates of a primitive that ended its process, or hung, on MOST_OF_ONE problems,
+        and those whose engine hung on the same problem in another layout or with other knobs.
         """
         refusals = [
             refusal
@@ -100,12 +101,15 @@ class DeviceCosts:
         for refusal in refusals:
             if refusal.kind in ("ended", "hung"):
                 endings.setdefault(refusal.primitive, {})[refusal.problem] = refusal.reason
+        hung = {(engine_of(r.primitive), r.problem): r for r in refusals if r.kind == "hung"}
         by_key = {refusal.key: refusal.failure for refusal in refusals}
         failures: dict[Key, Failure] = {}
         for key in keys:
             reasons = list(endings.get(key.primitive, {}).values())
             if key in by_key:
                 failures[key] = by_key[key]
+            elif (twin := hung.get((engine_of(key.primitive), key.problem))) is not None:
+                failures[key] = Failure(hung_as(twin.primitive, twin.reason), "hung")
             elif len(reasons) >= MOST_OF_ONE:
                 failures[key] = Failure(ended_too_often(reasons), "ended")
         return failures

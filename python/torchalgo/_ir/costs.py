@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,11 @@ def key_of(problem: str, primitive: _C.Primitive) -> Key:
 def key_of_native(native: _C.CostKey) -> Key:
     """Converts a key of the planner (C++)."""
     return Key(native.problem, native.primitive, native.src, native.dst)
+
+
+def engine_of(primitive: str) -> str:
+    """Returns a primitive's name without knobs, math type and layout of the weights."""
+    return re.split(r"[{@]", primitive)[0].removesuffix(".krsc")
 
 
 def native_key(key: Key) -> _C.CostKey:

@@ -109,6 +109,14 @@ def ended_too_often(reasons: Sequence[str]) -> str:
     return f"{NOT_RUN}ended the worker on {len(reasons)} other problems, by {reasons[-1]}"
 
 
+def hung_as(primitive: str, reason: str) -> str:
+    """Returns the reason for a candidate that is not run, since `primitive` hung on its problem.
+
+    Both have the same engine, see engine_of.
+    """
+    return f"{NOT_RUN}{primitive} hung on this problem: {reason}"
+
+
 def is_short_of_memory(source: Path = Path("/proc/meminfo")) -> bool:
     """Returns whether less than LEAST_MEMORY of this machine's memory is available now.
 

@@ -18,7 +18,8 @@ import torch
 from torchalgo import _C
 from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.time_budget import Deadline
-from torchalgo._ir.failures import LATE, MOST_OF_ONE, NOT_RUN, ended_too_often
+from torchalgo._ir.costs import engine_of
+from torchalgo._ir.failures import LATE, MOST_OF_ONE, NOT_RUN, ended_too_often, hung_as
 from torchalgo._measure.worker import componentwise_errors, read_state
 from torchalgo._measure.worker_process import (
     NoWorkerError,
@@ -35,9 +36,10 @@ ISOLATE = "TORCHALGO_ISOLATE"
 
 # A step that takes longer than LEAST_LIMIT_S plus its flops over FLOPS_PER_S counts as an endless
 # loop. A candidate that computes fewer flops per second would never be chosen. The limit for GPUs
-# is longer, because their libraries may compile a kernel first.
-LEAST_LIMIT_S = {"cpu": 12.0, "cuda": 90.0}
-FLOPS_PER_S = 2e8
+# is longer, because their libraries may compile a kernel first. On an H100, that took at most
+# 3.6 s, and the slowest one of 28,603 candidates took 25 ms.
+LEAST_LIMIT_S = {"cpu": 12.0, "cuda": 20.0}
+FLOPS_PER_S = {"cpu": 2e8, "cuda": 1e10}
 
 # If this many candidates in a row end the worker, the cause is not the candidates.
 MOST_IN_A_ROW = 20
@@ -171,6 +173,8 @@ class ProcessBench:
     Then its failure is the reason, and the other candidates of the call still get their samples.
     Before a candidate is blamed for a crash, it is tried alone: another candidate may have written
     into its memory, or the worker may have been ended from outside.
+    If a candidate hangs, its engine is not run on the same problem again: neither in other layouts
+    nor with other knobs. Each of them would hang as well, until its time limit.
     If no worker can be started, or if it cannot use the GPU, candidates run in this process, after
     one warning.
     """
@@ -186,11 +190,14 @@ class ProcessBench:
         kind = "cpu" if device is None else device.kind
         self._device, self._worker = device, worker
         self._least_limit_s = LEAST_LIMIT_S[kind] if least_limit_s is None else least_limit_s
+        self._flops_per_s = FLOPS_PER_S[kind]
         self._has_worker = True
         self._dead_in_a_row = 0
         self._given_up = ""  # the reason why no candidate is run any more
         # By primitive and problem: the reason why it ended the worker.
         self._deaths_by: dict[str, dict[str, str]] = {}
+        # By engine and problem: the primitive that hung, and the reason.
+        self._hung: dict[tuple[str, str], tuple[str, str]] = {}
 
     @property
     def pid(self) -> int | None:
@@ -322,13 +329,16 @@ class ProcessBench:
             ask: sends a request for the candidates with these indices.
             failed: makes a result from the reason of a failure.
         """
-        results = {
-            i: failed(why) for i, (_, name) in enumerate(keys) if (why := self._why_not(name))
-        }
-        left = [i for i in range(len(keys)) if i not in results]
+        results: dict[int, Any] = {}
+        left = list(range(len(keys)))
         unsolved = 0  # number of times that the worker ended and no candidate could be blamed
-
         is_late = False
+
+        def leave_out() -> None:
+            for candidate in list(left):
+                if why := self._why_not(*keys[candidate]):
+                    results[candidate] = failed(why)
+                    left.remove(candidate)
 
         def attempt(candidates: Sequence[int]) -> WorkerDeathError | None:
             nonlocal is_late
@@ -346,12 +356,15 @@ class ProcessBench:
             left.remove(candidate)
             problem, name = keys[candidate]
             self._deaths_by.setdefault(name, {})[problem] = death.reason
+            if death.hung and not is_late:
+                self._hung[engine_of(name), problem] = name, death.reason
             self._dead_in_a_row += 1
             if self._dead_in_a_row >= MOST_IN_A_ROW:
                 self._give_up(death)
 
-        while left and unsolved < 2 and not (self._given_up or is_late):
-            death = attempt(left)
+        while unsolved < 2 and not is_late:
+            leave_out()
+            death = attempt(left) if left else None
             if death is None:
                 left = []
                 break
@@ -366,7 +379,7 @@ class ProcessBench:
         # Two candidates together may end the worker, or the board may not tell which one did. So
         # each of the remaining candidates runs alone.
         for candidate in list(left):
-            if why := LATE if is_late else self._why_not(keys[candidate][1]):
+            if why := LATE if is_late else self._why_not(*keys[candidate]):
                 results[candidate] = failed(why)
             elif (death := attempt([candidate])) and (
                 death.hung or (death := attempt([candidate]))
@@ -374,8 +387,10 @@ class ProcessBench:
                 blame(candidate, death)
         return [results[i] for i in range(len(keys))]
 
-    def _why_not(self, name: str) -> str:
-        """Returns the reason why a primitive is not run at all; "" if it is run."""
+    def _why_not(self, problem: str, name: str) -> str:
+        """Returns the reason why a primitive is not run on a problem; "" if it is run."""
+        if hung := self._hung.get((engine_of(name), problem)):
+            return hung_as(*hung)
         reasons = self._deaths_by.get(name, {})
         if len(reasons) < MOST_OF_ONE:
             return self._given_up
@@ -390,8 +405,8 @@ class ProcessBench:
             if self._deadline.is_lost(step):
                 return 0.0
             if task is None:
-                return 3 * self._least_limit_s + max(flops, default=0) / FLOPS_PER_S
-            return self._least_limit_s + flops[task] / FLOPS_PER_S
+                return 3 * self._least_limit_s + max(flops, default=0) / self._flops_per_s
+            return self._least_limit_s + flops[task] / self._flops_per_s
 
         device = None if self._device is None else _described(self._device)
         try:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._capture.freeze import as_inputs, device_of
 from torchalgo._ir.choices import Direction, DType
+from torchalgo._ir.costs import engine_of
 from torchalgo._ir.devices import named_device
 from torchalgo._ir.plan import format_bytes
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
@@ -58,12 +58,8 @@ class OfferedPrimitive:
 
     @property
     def engine(self) -> str:
-        """The primitive's name without knobs, math type and layout of the weights."""
+        """The primitive's name, as engine_of returns it."""
         return engine_of(self.primitive)
-
-
-def engine_of(primitive: str) -> str:
-    return re.split(r"[{@]", primitive)[0].removesuffix(".krsc")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from torchalgo import _C
 from torchalgo._C import Error
-from torchalgo._plan.candidates import Refused, engine_of, without_layouts
+from torchalgo._ir.costs import engine_of
+from torchalgo._plan.candidates import Refused, without_layouts
 from torchalgo._plan.facts import Facts
 from torchalgo._report.operations import Operation
 

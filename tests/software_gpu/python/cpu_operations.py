@@ -76,11 +76,13 @@ def batch_norm_elemt(
 
 
 def batch_norm_backward_reduce(
-    dy: Tensor, x: Tensor, mean: Tensor, inverse: Tensor, _: Tensor, *wanted: bool
+    dy: Tensor, x: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor | None, *wanted: bool
 ) -> tuple[Tensor, ...]:
     total = dy.sum((0, 2, 3))
     product = (dy * (x - mean.view(1, -1, 1, 1))).sum((0, 2, 3))
     is_input, is_weight, is_bias = wanted
+    if weight is None and (is_weight or is_bias):
+        raise RuntimeError("tensor does not have a device")  # torch makes them like the weight
     none = torch.empty(0)
     return (
         total if is_input else none, product if is_input else none,
