@@ -22,7 +22,7 @@ launcher=$(command -v ccache || true)
 compile="$launcher g++ -std=c++20 -O2 -DNDEBUG -fPIC -Icsrc -isystem $include -isystem $torch/include
   -isystem $torch/include/torch/csrc/api/include -DTORCHALGO_BUILT_FOR_TORCH=\"$version\"
   -DTORCHALGO_VERSION=\"$own_version\""
-printf '%s\n' csrc/module*.cpp csrc/base/*.cpp |
+printf '%s\n' csrc/python/*.cpp csrc/base/*.cpp |
   xargs -P "${JOBS:-2}" -I{} sh -c '$0 -c {} -o '$out'/$(basename {} .cpp).o' "$compile"
 g++ -shared $out/*.o -o "$out/_C$suffix" -L$built -ltorchalgo -L"$torch/lib" -ltorch_python -ltorch_cpu -lc10 \
   '-Wl,-rpath,$ORIGIN:$ORIGIN/../torch/lib'

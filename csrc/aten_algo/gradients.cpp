@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "provider/gradients.h"
+#include "provider/epilogue.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/batch_norm_backward_elemt.h>

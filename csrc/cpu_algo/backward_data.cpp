@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/backward_data.h"
 
-#include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "cpu_algo/strided_backward_data.h"
@@ -46,14 +46,21 @@ OfferOf with_backward_data(OfferOf forward) {
 
 }  // namespace
 
-at::Tensor turned(const at::Tensor& weights, std::int64_t groups) {
-  const std::int64_t k = weights.size(0), c = weights.size(1);
-  const std::int64_t r = weights.size(2), s = weights.size(3);
-  return weights.view({groups, k / groups, c, r, s})
-      .transpose(1, 2)
-      .reshape({groups * c, k / groups, r, s})
-      .flip({2, 3})
-      .contiguous();
+void turn_filters(const FilterTaps& taps, const float* weights, float* turned) {
+  const std::int64_t k = taps.k / taps.groups, c = taps.c / taps.groups;
+  for (std::int64_t group = 0; group < taps.groups; ++group) {
+    for (std::int64_t to = 0; to < c; ++to) {
+      for (std::int64_t from = 0; from < k; ++from) {
+        const float* const filter = weights + ((group * k + from) * c + to) * taps.r * taps.s;
+        for (std::int64_t y = taps.rows - 1; y >= 0; --y) {
+          for (std::int64_t x = taps.columns - 1; x >= 0; --x, ++turned) {
+            *turned =
+                filter[(taps.first_r + y * taps.step_r) * taps.s + taps.first_s + x * taps.step_s];
+          }
+        }
+      }
+    }
+  }
 }
 
 std::optional<ConvProblem> as_forward(const ConvProblem& conv) {
@@ -77,19 +84,21 @@ Algorithm with_backward_data(Algorithm forward) {
   Algorithm both = forward;
   both.offer = with_backward_data(std::move(both.offer));
   if (both.offer_all) both.offer_all = with_backward_data(std::move(both.offer_all));
-  const auto inner = std::make_shared<const Algorithm>(std::move(forward));
-  both.prepare = [inner](const Problem& problem, const Primitive& primitive,
-                         const Device& device) -> Kernel {
+  both.bind = [inner = std::move(forward.bind)](const Problem& problem, const Primitive& primitive,
+                                                const Device& device) -> PlainKernel {
     const ConvProblem* conv = as_backward_data(problem);
-    if (conv == nullptr) return inner->prepare(problem, primitive, device);
+    if (conv == nullptr) return inner(problem, primitive, device);
     if (conv->stride_h != 1 || conv->stride_w != 1) {
-      return prepare_strided_backward_data(*inner, *conv, primitive, device);
+      return bind_strided_backward_data(inner, *conv, primitive, device);
     }
-    Kernel kernel = inner->prepare(*as_forward(*conv), exchanged(primitive), device);
-    kernel.problem = problem;
-    kernel.primitive = exchanged(std::move(kernel.primitive));
-    kernel.pack = [pack = std::move(kernel.pack), groups = conv->groups](const Weights& weights) {
-      return pack({{turned(weights[0].weights, groups), weights[0].bias}});
+    PlainKernel kernel = inner(*as_forward(*conv), exchanged(primitive), device);
+    kernel.pack = [pack = std::move(kernel.pack), taps = all_taps(*conv)](
+                      std::span<const LayerPointers> model, std::span<const PackedPointers> to,
+                      const Threads& threads) {
+      std::vector<float> turned(static_cast<std::size_t>(taps.floats()));
+      turn_filters(taps, model[0].weights, turned.data());
+      const LayerPointers layer = {turned.data(), model[0].bias};
+      pack({&layer, 1}, to, threads);
     };
     return kernel;
   };

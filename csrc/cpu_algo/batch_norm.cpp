@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/batch_norm.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
 #include "cpu_algo/same_layout.h"
@@ -39,15 +38,17 @@ std::int64_t floats_of(const BatchShape& shape) {
 }
 
 template <class Step, class Call>
-void run_in_parallel(Step step, const Call& call, std::int64_t tasks, std::int64_t floats) {
-  at::parallel_for(0, tasks, grain_of(std::max<std::int64_t>(floats / tasks, 1)),
-                   [&](std::int64_t begin, std::int64_t end) { step(call, begin, end); });
+void run_in_parallel(const Threads& threads, Step step, const Call& call, std::int64_t tasks,
+                     std::int64_t floats) {
+  parallel_for(threads, tasks, grain_of(std::max<std::int64_t>(floats / tasks, 1)),
+               [&](std::int64_t begin, std::int64_t end) { step(call, begin, end); });
 }
 
-void find_moments(const Kernels& kernels, const BatchShape& shape, const KernelArgs& args) {
+void find_moments(const Kernels& kernels, const BatchShape& shape, const RunArgs& args,
+                  const Threads& threads) {
   auto* const moments = static_cast<kernels::Moments*>(args.workspace);
   kernels::GroupNorm parts = {};
-  parts.src = floats(args.src[0]);
+  parts.src = args.src[0];
   parts.moments = moments;
   parts.blocks = shape.blocks;
   parts.pixels = shape.pixels;
@@ -55,24 +56,25 @@ void find_moments(const Kernels& kernels, const BatchShape& shape, const KernelA
   parts.channels = parts.groups = shape.channels;
   parts.parts = shape.parts;
   parts.part_size = shape.part_size;
-  run_in_parallel(kernels.measure, parts, partial_count(shape) * strips_of(parts),
+  run_in_parallel(threads, kernels.measure, parts, partial_count(shape) * strips_of(parts),
                   floats_of(shape));
-  run_in_parallel(kernels.combine_moments,
-                  kernels::BatchMoments{shape, moments, args.dst.mutable_data_ptr<float>()},
+  run_in_parallel(threads, kernels.combine_moments, kernels::BatchMoments{shape, moments, args.dst},
                   padded_channels(shape), partial_count(shape) * padded_channels(shape));
 }
 
 // Runs `sums`, which has all but the tensors.
-void find_sums(const Kernels& kernels, const kernels::GradientSums& sums, const KernelArgs& args) {
+void find_sums(const Kernels& kernels, const kernels::GradientSums& sums, const RunArgs& args,
+               const Threads& threads) {
   const BatchShape& shape = sums.shape;
   kernels::GradientSums call = sums;
-  call.diff = floats(args.src[0]);
-  if (call.kind != kernels::SumKind::kPlain) call.x = floats(args.src[1]);
-  if (args.src.size() > 2) call.moments = floats(args.src[2]);
+  call.diff = args.src[0];
+  if (call.kind != kernels::SumKind::kPlain) call.x = args.src[1];
+  if (args.src.size() > 2) call.moments = args.src[2];
   call.partial = static_cast<float*>(args.workspace);
-  call.dst = args.dst.mutable_data_ptr<float>();
-  run_in_parallel(kernels.add_up, call, partial_count(shape) * strips_of(shape), floats_of(shape));
-  run_in_parallel(kernels.combine_gradients, call, call.sets * padded_channels(shape),
+  call.dst = args.dst;
+  run_in_parallel(threads, kernels.add_up, call, partial_count(shape) * strips_of(shape),
+                  floats_of(shape));
+  run_in_parallel(threads, kernels.combine_gradients, call, call.sets * padded_channels(shape),
                   partial_count(shape) * padded_channels(shape));
 }
 
@@ -89,31 +91,32 @@ std::optional<kernels::Activation> clamp_of_epilogue(const Epilogue& epilogue) {
   return activation && kernels::is_clamp(*activation) ? activation : std::nullopt;
 }
 
-// Returns the clamp behind a batch norm whose gradient is computed. Writes its factors, [2, padded
-// channels]. They equal those of kNormalize bit for bit, so the gradient stops where the clamp has
-// stopped the value.
-kernels::ClampBehind clamp_behind(const BatchNormProblem& norm, const BatchShape& shape,
-                                  const KernelArgs& args, float* factors) {
-  if (!norm.activation) return {};
-  const float* const moments = floats(args.src[2]);
+// Returns `clamp`, the one behind a batch norm whose gradient is computed. Writes its factors, [2,
+// padded channels]. They equal those of kNormalize bit for bit, so the gradient stops where the
+// clamp has stopped the value.
+kernels::ClampBehind clamp_behind(const std::optional<kernels::Activation>& clamp,
+                                  const BatchNormProblem& norm, const BatchShape& shape,
+                                  const RunArgs& args, float* factors) {
+  if (!clamp) return {};
+  const float* const moments = args.src[2];
   const std::int64_t padded = padded_channels(shape);
   std::fill(factors, factors + 2 * padded, 0.0F);
   for (std::int64_t c = 0; c < shape.channels; ++c) {
     const double inverse = 1.0 / std::sqrt(moments[padded + c] + norm.epsilon);
-    factors[c] = static_cast<float>(inverse * floats(args.packed[0].weights)[c]);
-    factors[padded + c] = floats(args.packed[0].bias)[c];
+    factors[c] = static_cast<float>(inverse * args.weights[0].weights[c]);
+    factors[padded + c] = args.weights[0].bias[c];
   }
-  return {factors, *clamp_of_epilogue({*norm.activation})};
+  return {factors, *clamp};
 }
 
 // Writes the factors of kNormalize or kGradient, [4, padded channels], see kernels::Normalize.
-void write_factors(const BatchNormProblem& norm, const BatchShape& shape, const KernelArgs& args,
+void write_factors(const BatchNormProblem& norm, const BatchShape& shape, const RunArgs& args,
                    float* factors) {
   const bool is_gradient = norm.step == BatchNormStep::kGradient;
-  const float* const moments = floats(args.src[is_gradient ? 2 : 1]);
-  const float* const sums = is_gradient ? floats(args.src[3]) : nullptr;
-  const float* const scale = floats(args.packed[0].weights);
-  const float* const shift = floats(args.packed[0].bias);
+  const float* const moments = args.src[is_gradient ? 2 : 1];
+  const float* const sums = is_gradient ? args.src[3] : nullptr;
+  const float* const scale = args.weights[0].weights;
+  const float* const shift = args.weights[0].bias;
   const double share = 1.0 / static_cast<double>(shape.images * shape.pixels);
   const std::int64_t padded = padded_channels(shape);
   std::fill(factors, factors + 4 * padded, 0.0F);
@@ -134,23 +137,25 @@ void write_factors(const BatchNormProblem& norm, const BatchShape& shape, const 
 }
 
 void normalize(const Kernels& kernels, const BatchNormProblem& norm, const BatchShape& shape,
-               const kernels::Activation& activation, const KernelArgs& args) {
+               const kernels::Activation& activation,
+               const std::optional<kernels::Activation>& behind, const RunArgs& args,
+               const Threads& threads) {
   auto* const factors = static_cast<float*>(args.workspace);
   write_factors(norm, shape, args, factors);
   kernels::Normalize call = {};
   call.shape = shape;
   if (norm.step == BatchNormStep::kGradient) {
-    call.x = floats(args.src[1]);
-    call.other = floats(args.src[0]);
+    call.x = args.src[1];
+    call.other = args.src[0];
   } else {
-    call.x = floats(args.src[0]);
-    call.other = args.residual.defined() ? floats(args.residual) : nullptr;
+    call.x = args.src[0];
+    call.other = args.residual;
   }
   call.factors = factors;
-  call.dst = args.dst.mutable_data_ptr<float>();
+  call.dst = args.dst;
   call.activation = activation;
-  call.clamp = clamp_behind(norm, shape, args, factors + 4 * padded_channels(shape));
-  run_in_parallel(kernels.normalize, call, shape.images * shape.blocks * shape.pixels,
+  call.clamp = clamp_behind(behind, norm, shape, args, factors + 4 * padded_channels(shape));
+  run_in_parallel(threads, kernels.normalize, call, shape.images * shape.blocks * shape.pixels,
                   floats_of(shape));
 }
 
@@ -189,48 +194,37 @@ Offer offer_batch_norm(const Problem& problem, const Device&) {
   return offer;
 }
 
-Kernel prepare_batch_norm(const Kernels& kernels, const Problem& problem,
-                          const Primitive& primitive) {
+PlainKernel bind_batch_norm(const Kernels& kernels, const Problem& problem,
+                            const Primitive& primitive) {
   const auto& norm = std::get<BatchNormProblem>(problem);
   const BatchShape shape = shape_of(norm, primitive.src);
   const auto activation = clamp_of_epilogue(norm.epilogue);
   TORCHALGO_ASSERT(activation.has_value());
+  const auto behind = norm.activation ? clamp_of_epilogue({*norm.activation}) : std::nullopt;
   const auto kind = norm.activation ? kernels::SumKind::kClamped : kernels::SumKind::kBatchNorm;
   kernels::GradientSums sums = {.shape = shape, .kind = kind, .sets = 1};
   sums.epsilon = norm.epsilon;
-  Kernel kernel = {.problem = problem, .primitive = primitive};
-  kernel.run = [=](const KernelArgs& args) {
-    switch (norm.step) {
-      case BatchNormStep::kMoments:
-        find_moments(kernels, shape, args);
-        break;
-      case BatchNormStep::kGradientSums: {
-        kernels::GradientSums call = sums;
-        auto* const partial = static_cast<char*>(args.workspace);
-        auto* const factors =
-            reinterpret_cast<float*>(partial + bytes_of_partial_sums(shape, sums.kind));
-        call.clamp = clamp_behind(norm, shape, args, factors);
-        find_sums(kernels, call, args);
-        break;
-      }
-      case BatchNormStep::kNormalize:
-      case BatchNormStep::kGradient:
-        normalize(kernels, norm, shape, *activation, args);
-        break;
-    }
-    return args.dst;
-  };
-  if (!weight_sizes(problem).empty()) {
-    kernel.pack = [](const Weights& weights) {
-      Packed dense = weights;  // the model's own, unless they have gaps
-      for_each_tensor(dense, [](at::Tensor& each) {
-        if (each.defined()) each = each.contiguous();
-      });
-      return dense;
-    };
-    kernel.packed_bytes = [] { return 0; };
-  }
-  return kernel;
+  return {.workspace_bytes = workspace_bytes(norm, shape),
+          .run = [=](const RunArgs& args, const Threads& threads) {
+            switch (norm.step) {
+              case BatchNormStep::kMoments:
+                find_moments(kernels, shape, args, threads);
+                break;
+              case BatchNormStep::kGradientSums: {
+                kernels::GradientSums call = sums;
+                auto* const partial = static_cast<char*>(args.workspace);
+                auto* const factors =
+                    reinterpret_cast<float*>(partial + bytes_of_partial_sums(shape, sums.kind));
+                call.clamp = clamp_behind(behind, norm, shape, args, factors);
+                find_sums(kernels, call, args, threads);
+                break;
+              }
+              case BatchNormStep::kNormalize:
+              case BatchNormStep::kGradient:
+                normalize(kernels, norm, shape, *activation, behind, args, threads);
+                break;
+            }
+          }};
 }
 
 kernels::GradientSums plan_channel_sums(const ChannelSumsProblem& problem, Layout layout) {
@@ -250,13 +244,13 @@ Offer offer_channel_sums(const Problem& problem, const Device&) {
   return offer;
 }
 
-Kernel prepare_channel_sums(const Kernels& kernels, const Problem& problem,
-                            const Primitive& primitive) {
+PlainKernel bind_channel_sums(const Kernels& kernels, const Problem& problem,
+                              const Primitive& primitive) {
   const kernels::GradientSums sums =
       plan_channel_sums(std::get<ChannelSumsProblem>(problem), primitive.src);
-  return {.problem = problem, .primitive = primitive, .run = [=](const KernelArgs& args) {
-            find_sums(kernels, sums, args);
-            return args.dst;
+  return {.workspace_bytes = bytes_of_partial_sums(sums.shape, sums.kind),
+          .run = [=](const RunArgs& args, const Threads& threads) {
+            find_sums(kernels, sums, args, threads);
           }};
 }
 
@@ -273,8 +267,8 @@ Algorithms batch_norm(const std::string& isa) {
   norm.version = 2;
   norm.rounding = 1;
   norm.offer = offer_batch_norm;
-  norm.prepare = [kernels](const Problem& problem, const Primitive& primitive, const Device&) {
-    return prepare_batch_norm(kernels, problem, primitive);
+  norm.bind = [kernels](const Problem& problem, const Primitive& primitive, const Device&) {
+    return bind_batch_norm(kernels, problem, primitive);
   };
   norm.packs_for_all_sizes = true;
   Algorithm sums;
@@ -282,8 +276,8 @@ Algorithms batch_norm(const std::string& isa) {
   sums.version = 2;
   sums.rounding = 1;
   sums.offer = offer_channel_sums;
-  sums.prepare = [kernels](const Problem& problem, const Primitive& primitive, const Device&) {
-    return prepare_channel_sums(kernels, problem, primitive);
+  sums.bind = [kernels](const Problem& problem, const Primitive& primitive, const Device&) {
+    return bind_channel_sums(kernels, problem, primitive);
   };
   return {norm, sums};
 }

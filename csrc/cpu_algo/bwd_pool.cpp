@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/pool_gradient.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 
 #include "cpu_algo/same_layout.h"
@@ -27,9 +25,9 @@ Algorithm bwd_pool(const std::string& isa) {
   algorithm.name = "cpu.bwd_pool";
   algorithm.rounding = 1;
   algorithm.offer = offer_pool_gradient;
-  algorithm.prepare = [run = TORCHALGO_PICK_KERNEL(isa, run_pool_gradient)](
-                          const Problem& problem, const Primitive& primitive,
-                          const Device&) -> Kernel {
+  algorithm.bind = [run = TORCHALGO_PICK_KERNEL(isa, run_pool_gradient)](
+                       const Problem& problem, const Primitive& primitive,
+                       const Device&) -> PlainKernel {
     const auto& pool = std::get<PoolGradientProblem>(problem).pool;
     const LaneShape shape = lane_shape(primitive.src, pool.n, pool.c);
     kernels::PoolGradient sizes = {pool_sizes(pool, shape.lanes), nullptr};
@@ -37,16 +35,14 @@ Algorithm bwd_pool(const std::string& isa) {
     const std::int64_t chunks = (shape.lanes + sizes.pool.lane_chunk - 1) / sizes.pool.lane_chunk;
     const std::int64_t tasks = shape.groups * chunks;
     const std::int64_t grain = grain_of(4 * pool.h * pool.w * sizes.pool.lane_chunk);
-    return {.problem = problem, .primitive = primitive, .run = [=](const KernelArgs& args) {
-              kernels::PoolGradient call = sizes;
-              call.diff = floats(args.src[0]);
-              if (args.src.size() > 1) call.pool.src = floats(args.src[1]);
-              call.pool.dst = args.dst.mutable_data_ptr<float>();
-              at::parallel_for(0, tasks, grain, [&](std::int64_t begin, std::int64_t end) {
-                run(call, begin, end);
-              });
-              return args.dst;
-            }};
+    return {.run = [=](const RunArgs& args, const Threads& threads) {
+      kernels::PoolGradient call = sizes;
+      call.diff = args.src[0];
+      if (args.src.size() > 1) call.pool.src = args.src[1];
+      call.pool.dst = args.dst;
+      parallel_for(threads, tasks, grain,
+                   [&](std::int64_t begin, std::int64_t end) { run(call, begin, end); });
+    }};
   };
   return algorithm;
 }

@@ -18,9 +18,9 @@ struct PartKernels {
 };
 [[nodiscard]] PartKernels part_kernels(const std::string& isa);
 
-/// Fills `dst`, which has `n` images in `layout`, and returns it. It uses run_concat_blocks if
-/// `by_blocks` is true, else run_concat_runs.
-at::Tensor run_parts(const PartKernels& run, const kernels::Concat& concat, const at::Tensor& dst,
-                     Layout layout, std::int64_t n, bool by_blocks);
+/// Fills concat.dst, which has `n` images in `layout`. It uses run_concat_blocks if `by_blocks` is
+/// true, else run_concat_runs.
+void run_parts(const PartKernels& run, const kernels::Concat& concat, Layout layout, std::int64_t n,
+               bool by_blocks, const Threads& threads);
 
 }  // namespace torchalgo::cpu

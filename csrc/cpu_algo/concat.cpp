@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/channel_parts.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,30 +30,26 @@ bool starts_on_blocks(const ConcatProblem& problem, std::int64_t block) {
                      [block](std::int64_t c) { return c % block == 0; });
 }
 
-at::Tensor run_concat(const PartKernels& run, const ConcatProblem& problem, Layout layout,
-                      const KernelArgs& args) {
+void run_concat(const PartKernels& run, const ConcatProblem& problem, Layout layout,
+                const RunArgs& args, const Threads& threads) {
   const std::int64_t block = block_size(layout);
   std::array<kernels::ConcatSource, kMaxSources> sources;
   kernels::Concat concat = {};
   concat.sources = sources.data();
   concat.source_count = static_cast<std::int64_t>(problem.c.size());
-  concat.dst = args.dst.mutable_data_ptr<float>();
+  concat.dst = args.dst;
   concat.channels = std::accumulate(problem.c.begin(), problem.c.end(), std::int64_t{0});
   concat.pixels = problem.h * problem.w;
   for (std::size_t i = 0; i < problem.c.size(); ++i) {
     const std::int64_t run_floats = layout == Layout::kNhwc
                                         ? problem.c[i]
                                         : element_count(layout, 1, problem.c[i], concat.pixels);
-    sources[i] = {floats(args.src[i]),
-                  problem.c[i],
-                  run_floats,
-                  run_floats,
-                  0,
-                  (problem.c[i] + block - 1) / block};
+    sources[i] = {
+        args.src[i], problem.c[i], run_floats, run_floats, 0, (problem.c[i] + block - 1) / block};
     concat.row += run_floats;
   }
   const bool by_blocks = is_blocked(layout) && !starts_on_blocks(problem, block);
-  return run_parts(run, concat, args.dst, layout, problem.n, by_blocks);
+  run_parts(run, concat, layout, problem.n, by_blocks, threads);
 }
 
 }  // namespace
@@ -64,17 +59,16 @@ PartKernels part_kernels(const std::string& isa) {
           TORCHALGO_PICK_KERNEL(isa, run_concat_blocks)};
 }
 
-at::Tensor run_parts(const PartKernels& run, const kernels::Concat& concat, const at::Tensor& dst,
-                     Layout layout, std::int64_t n, bool by_blocks) {
+void run_parts(const PartKernels& run, const kernels::Concat& concat, Layout layout, std::int64_t n,
+               bool by_blocks, const Threads& threads) {
+  const LaneShape shape = lane_shape(layout, n, concat.channels);
   if (by_blocks) {
-    const LaneShape shape = lane_shape(layout, n, concat.channels);
-    at::parallel_for(0, shape.groups, grain_of(concat.pixels * shape.lanes),
-                     [&](std::int64_t begin, std::int64_t end) { run.blocks(concat, begin, end); });
-    return dst;
+    parallel_for(threads, shape.groups, grain_of(concat.pixels * shape.lanes),
+                 [&](std::int64_t begin, std::int64_t end) { run.blocks(concat, begin, end); });
+  } else {
+    parallel_for(threads, shape.groups * concat.pixels * shape.lanes, grain_of(1),
+                 [&](std::int64_t begin, std::int64_t end) { run.runs(concat, begin, end); });
   }
-  at::parallel_for(0, dst.numel(), grain_of(1),
-                   [&](std::int64_t begin, std::int64_t end) { run.runs(concat, begin, end); });
-  return dst;
 }
 
 Algorithm concat(const std::string& isa) {
@@ -82,12 +76,12 @@ Algorithm concat(const std::string& isa) {
   algorithm.name = "cpu.concat";
   algorithm.rounding = 1;
   algorithm.offer = offer_concat;
-  algorithm.prepare = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
-                                                const Device&) -> Kernel {
-    return {.problem = problem,
-            .primitive = primitive,
-            .run = [run, concat = std::get<ConcatProblem>(problem), layout = primitive.src](
-                       const KernelArgs& args) { return run_concat(run, concat, layout, args); }};
+  algorithm.bind = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
+                                             const Device&) -> PlainKernel {
+    return {.run = [run, concat = std::get<ConcatProblem>(problem), layout = primitive.src](
+                       const RunArgs& args, const Threads& threads) {
+      run_concat(run, concat, layout, args, threads);
+    }};
   };
   return algorithm;
 }

@@ -2,7 +2,6 @@
 // Convolutions around a depthwise one in one call, block of rows by block of rows, so that the
 // tensors between them never leave the cache: the inverted residuals of MobileNets are a 1x1
 // convolution that widens a tensor six times, a depthwise one, and a 1x1 one that narrows it again.
-#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,9 +11,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cpu_algo/conv_gemm_plan.h"
 #include "cpu_algo/kernels/row_range.h"
-#include "cpu_algo/padded_tensors.h"
+#include "provider/algorithm.h"
+#include "standalone/conv.h"
+#include "standalone/conv_gemm.h"
 #include "standalone/depthwise.h"
 
 namespace torchalgo::cpu {
@@ -271,33 +271,29 @@ class Worker {
   Rows made_;
 };
 
-void set_weights(ConvGemm& gemm, const LayerWeights& packed) {
-  gemm.weights = packed.weights.const_data_ptr<float>();
-  gemm.bias = packed.bias.const_data_ptr<float>();
-  gemm.prefetch = packed.weights.numel() > kCachedFloats;
+void set_weights(ConvGemm& gemm, const LayerPointers& layer) {
+  gemm.weights = layer.weights;
+  gemm.bias = layer.bias;
 }
 
-at::Tensor run(const Kernels& kernels, const Plan& sizes, std::int64_t slices,
-               const KernelArgs& args) {
+void run(const Kernels& kernels, const Plan& sizes, std::int64_t slices, const RunArgs& args,
+         const Threads& threads) {
   Plan plan = sizes;
-  auto packed = args.packed.begin();
-  if (plan.wide) set_weights(*plan.wide, *packed++);
-  plan.depthwise.weights = packed->weights.const_data_ptr<float>();
-  plan.depthwise.bias = packed->bias.const_data_ptr<float>();
-  ++packed;
-  if (plan.narrow) set_weights(*plan.narrow, *packed);
-  const float* src = args.src[0].const_data_ptr<float>();
-  const float* residual = args.residual.defined() ? args.residual.const_data_ptr<float>() : nullptr;
-  auto* dst = args.dst.mutable_data_ptr<float>();
+  auto layer = args.weights.begin();
+  if (plan.wide) set_weights(*plan.wide, *layer++);
+  plan.depthwise.weights = layer->weights;
+  plan.depthwise.bias = layer->bias;
+  ++layer;
+  if (plan.narrow) set_weights(*plan.narrow, *layer);
   auto* workspace = static_cast<char*>(args.workspace);
   const std::int64_t bytes = slice_bytes(plan);
-  run_in_slices(torch_threads(), plan.images * plan.blocks, slices,
+  run_in_slices(threads, plan.images * plan.blocks, slices,
                 [&](const auto& next, std::int64_t slice) {
-                  Worker worker(kernels, plan, src, residual, dst, workspace + slice * bytes);
+                  Worker worker(kernels, plan, args.src[0], args.residual, args.dst,
+                                workspace + slice * bytes);
                   for (std::int64_t task = next(); task >= 0; task = next())
                     worker.run(task / plan.blocks, task % plan.blocks);
                 });
-  return args.dst;
 }
 
 Offer offer(const Kernels& kernels, const Problem& problem, const Device& device) {
@@ -319,53 +315,50 @@ Offer offer(const Kernels& kernels, const Problem& problem, const Device& device
   return offer;
 }
 
-at::Tensor pack_filters(const ConvProblem& depthwise, const at::Tensor& weights) {
-  const at::Tensor packed = at::empty({depthwise_weight_floats(depthwise, kInside)}, at::kFloat);
-  pack_depthwise(depthwise, kInside, weights.contiguous().const_data_ptr<float>(),
-                 packed.mutable_data_ptr<float>());
+std::vector<PackedFloats> packed_of(const Plan& plan, const Parts& parts) {
+  std::vector<PackedFloats> packed;
+  const auto add_gemm = [&](const ConvProblem* conv, const std::optional<ConvGemm>& gemm) {
+    if (conv != nullptr) packed.push_back({packed_floats(*gemm), channel_blocks(conv->k) * 16});
+  };
+  add_gemm(parts.wide, plan.wide);
+  packed.push_back({depthwise_weight_floats(*parts.depthwise, kInside),
+                    depthwise_bias_floats(*parts.depthwise, kInside)});
+  add_gemm(parts.narrow, plan.narrow);
   return packed;
 }
 
-Packed pack(const Plan& plan, const Problem& problem, const Weights& weights) {
+void pack(const Plan& plan, const Problem& problem, std::span<const LayerPointers> model,
+          std::span<const PackedPointers> packed, const Threads& threads) {
   const Parts parts = parts_of(problem);
-  Packed packed;
-  auto layer = weights.begin();
+  auto layer = model.begin();
+  auto to = packed.begin();
   const auto add_gemm = [&](const ConvProblem* conv, const std::optional<ConvGemm>& gemm) {
     if (conv == nullptr) return;
-    packed.push_back({pack_conv_gemm(*gemm, *conv, layer->weights),
-                      pad_bias(layer->bias, channel_blocks(conv->k) * 16)});
-    ++layer;
+    pack_conv_gemm(*gemm, *conv, layer->weights, to->weights, threads);
+    pad_bias(layer->bias, conv->k, to->bias, channel_blocks(conv->k) * 16);
+    ++layer, ++to;
   };
   add_gemm(parts.wide, plan.wide);
-  packed.push_back({pack_filters(*parts.depthwise, layer->weights),
-                    pad_bias(layer->bias, depthwise_bias_floats(*parts.depthwise, kInside))});
-  ++layer;
+  pack_depthwise(*parts.depthwise, kInside, layer->weights, to->weights);
+  pad_bias(layer->bias, parts.depthwise->k, to->bias,
+           depthwise_bias_floats(*parts.depthwise, kInside));
+  ++layer, ++to;
   add_gemm(parts.narrow, plan.narrow);
-  return packed;
 }
 
-std::int64_t packed_bytes(const Plan& plan, const Problem& problem) {
+PlainKernel bind(const Kernels& kernels, const Problem& problem, const Primitive& primitive,
+                 const Device& device) {
   const Parts parts = parts_of(problem);
-  std::int64_t floats = depthwise_weight_floats(*parts.depthwise, kInside) +
-                        depthwise_bias_floats(*parts.depthwise, kInside);
-  const auto add_gemm = [&](const ConvProblem* conv, const std::optional<ConvGemm>& gemm) {
-    if (conv != nullptr) floats += packed_floats(*gemm) + channel_blocks(conv->k) * 16;
-  };
-  add_gemm(parts.wide, plan.wide);
-  add_gemm(parts.narrow, plan.narrow);
-  return floats * kFloatBytes;
-}
-
-Kernel prepare(const Kernels& kernels, const Problem& problem, const Primitive& primitive,
-               const Device& device) {
-  const Parts parts = parts_of(problem);
-  const std::int64_t threads = device.threads;
-  const Plan plan = plan_chain(parts, primitive, kernels.gemm, threads);
-  return {.problem = problem,
-          .primitive = with_workspace(primitive, slice_bytes(plan) * threads),
-          .run = [=](const KernelArgs& args) { return run(kernels, plan, threads, args); },
-          .pack = [=](const Weights& weights) { return pack(plan, problem, weights); },
-          .packed_bytes = [=] { return packed_bytes(plan, problem); },
+  const std::int64_t slices = device.threads;
+  Plan plan = plan_chain(parts, primitive, kernels.gemm, slices);
+  for (std::optional<ConvGemm>* gemm : {&plan.wide, &plan.narrow})
+    if (*gemm) (*gemm)->prefetch = packed_floats(**gemm) > kCachedFloats;
+  return {.workspace_bytes = slice_bytes(plan) * slices,
+          .packed = packed_of(plan, parts),
+          .pack = [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
+                      const Threads& threads) { pack(plan, problem, model, to, threads); },
+          .run = [=](const RunArgs& args,
+                     const Threads& threads) { run(kernels, plan, slices, args, threads); },
           .least_work = [=] { return direct_work(problem); }};
 }
 
@@ -380,9 +373,9 @@ Algorithm conv_chain(const std::string& isa) {
   algorithm.offer = [kernels](const Problem& problem, const Device& device) {
     return offer(kernels, problem, device);
   };
-  algorithm.prepare = [kernels](const Problem& problem, const Primitive& primitive,
-                                const Device& device) {
-    return prepare(kernels, problem, primitive, device);
+  algorithm.bind = [kernels](const Problem& problem, const Primitive& primitive,
+                             const Device& device) {
+    return bind(kernels, problem, primitive, device);
   };
   algorithm.packs_for_all_sizes = true;
   return algorithm;

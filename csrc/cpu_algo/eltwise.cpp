@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/eltwise.h"
 
-#include <ATen/Parallel.h>
-
 #include "base/error.h"
 #include "cpu_algo/kernels/scale_shift.h"
 #include "cpu_algo/same_layout.h"
@@ -37,6 +35,8 @@ struct EltwisePlan {
   Layout layout = Layout::kNchw;
   LaneShape shape;
   std::int64_t n = 1, c = 1, pixels = 1;
+
+  [[nodiscard]] std::int64_t floats() const { return shape.groups * pixels * shape.lanes; }
 };
 
 EltwisePlan plan_eltwise(const EltwiseKernels& kernels, const EltwiseProblem& problem,
@@ -54,43 +54,40 @@ EltwisePlan plan_eltwise(const EltwiseKernels& kernels, const EltwiseProblem& pr
           problem.h * problem.w};
 }
 
-void run_flat(const EltwisePlan& plan, const KernelArgs& args) {
-  const kernels::Eltwise eltwise = {floats(args.src[0]),
-                                    args.src.size() > 1 ? floats(args.src[1]) : nullptr,
-                                    args.dst.mutable_data_ptr<float>(), plan.activation};
-  at::parallel_for(0, args.dst.numel(), grain_of(1), [&](std::int64_t begin, std::int64_t end) {
+void run_flat(const EltwisePlan& plan, const RunArgs& args, const Threads& threads) {
+  const kernels::Eltwise eltwise = {args.src[0], args.src.size() > 1 ? args.src[1] : nullptr,
+                                    args.dst, plan.activation};
+  parallel_for(threads, plan.floats(), grain_of(1), [&](std::int64_t begin, std::int64_t end) {
     plan.kernels.flat(eltwise, begin, end);
   });
 }
 
 /// Runs an operation whose second tensor holds one scale or shift per channel of each image.
-void run_channelwise(const EltwisePlan& plan, const KernelArgs& args) {
-  const float* const second = floats(args.src[1]);
+void run_channelwise(const EltwisePlan& plan, const RunArgs& args, const Threads& threads) {
   kernels::ScaleShift affine = {};
-  affine.src = floats(args.src[0]);
-  affine.scale = plan.is_scale ? second : nullptr;
-  affine.shift = plan.is_scale ? nullptr : second;
-  affine.dst = args.dst.mutable_data_ptr<float>();
+  affine.src = args.src[0];
+  affine.scale = plan.is_scale ? args.src[1] : nullptr;
+  affine.shift = plan.is_scale ? nullptr : args.src[1];
+  affine.dst = args.dst;
   affine.pixels = plan.pixels;
   affine.lanes = plan.shape.lanes;
   affine.periods = plan.shape.groups;
   affine.activation = plan.activation;
-  at::parallel_for(
-      0, plan.shape.groups * affine.pixels, grain_of(plan.shape.lanes),
+  parallel_for(
+      threads, plan.shape.groups * affine.pixels, grain_of(plan.shape.lanes),
       [&](std::int64_t begin, std::int64_t end) { plan.kernels.channelwise(affine, begin, end); });
 }
 
-at::Tensor run_eltwise(const EltwisePlan& plan, const KernelArgs& args) {
+void run_eltwise(const EltwisePlan& plan, const RunArgs& args, const Threads& threads) {
   if (plan.is_channelwise) {
-    run_channelwise(plan, args);
+    run_channelwise(plan, args, threads);
   } else {
-    run_flat(plan, args);
+    run_flat(plan, args, threads);
   }
   if (!kernels::keeps_zero(plan.activation)) {
-    zero_pad_lanes(plan.kernels.clear_pad_lanes, args.dst, plan.layout, plan.n, plan.c,
-                   plan.pixels);
+    zero_pad_lanes(plan.kernels.clear_pad_lanes, args.dst, plan.layout, plan.n, plan.c, plan.pixels,
+                   threads);
   }
-  return args.dst;
 }
 
 Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels& kernels) {
@@ -101,13 +98,13 @@ Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels
   algorithm.offer = [name, kind](const Problem& problem, const Device&) {
     return offer_eltwise(name, kind, problem);
   };
-  algorithm.prepare = [kernels](const Problem& problem, const Primitive& primitive,
-                                const Device&) -> Kernel {
+  algorithm.bind = [kernels](const Problem& problem, const Primitive& primitive,
+                             const Device&) -> PlainKernel {
     const EltwisePlan plan =
         plan_eltwise(kernels, std::get<EltwiseProblem>(problem), primitive.src);
-    return {.problem = problem, .primitive = primitive, .run = [plan](const KernelArgs& args) {
-              return run_eltwise(plan, args);
-            }};
+    return {.run = [plan](const RunArgs& args, const Threads& threads) {
+      run_eltwise(plan, args, threads);
+    }};
   };
   return algorithm;
 }
@@ -124,14 +121,17 @@ Algorithm make_gradient(const EltwiseKernels& kernels) {
   algorithm.name = "cpu.bwd_activation";
   algorithm.rounding = 1;
   algorithm.offer = offer_gradient;
-  algorithm.prepare = [kernels](const Problem& problem, const Primitive& primitive,
-                                const Device&) -> Kernel {
+  algorithm.bind = [kernels](const Problem& problem, const Primitive& primitive,
+                             const Device&) -> PlainKernel {
+    const auto& gradient = std::get<ActivationGradientProblem>(problem);
     EltwisePlan plan = {.kernels = kernels};
-    plan.activation = *only_activation({std::get<ActivationGradientProblem>(problem).activation});
-    return {.problem = problem, .primitive = primitive, .run = [plan](const KernelArgs& args) {
-              run_flat(plan, args);  // pad lanes stay zero, because they are zero in the gradient
-              return args.dst;
-            }};
+    plan.activation = *only_activation({gradient.activation});
+    plan.shape = lane_shape(primitive.src, gradient.n, gradient.c);
+    plan.pixels = gradient.h * gradient.w;
+    // Pad lanes stay zero, because they are zero in the gradient.
+    return {.run = [plan](const RunArgs& args, const Threads& threads) {
+      run_flat(plan, args, threads);
+    }};
   };
   return algorithm;
 }

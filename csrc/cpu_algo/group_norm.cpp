@@ -2,7 +2,6 @@
 #include "standalone/group_norm.h"
 
 #include "cpu_algo/same_layout.h"
-#include "cpu_algo/with_tensors.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -26,9 +25,8 @@ Algorithm group_norm(const std::string& isa) {
   algorithm.version = 1;
   algorithm.rounding = 1;
   algorithm.offer = offer_group_norm;
-  algorithm.prepare = [isa](const Problem& problem, const Primitive& primitive, const Device&) {
-    const auto& norm = std::get<GroupNormProblem>(problem);
-    return with_tensors(bind_group_norm(norm, primitive.src, isa), problem, primitive);
+  algorithm.bind = [isa](const Problem& problem, const Primitive& primitive, const Device&) {
+    return bind_group_norm(std::get<GroupNormProblem>(problem), primitive.src, isa);
   };
   algorithm.packs_for_all_sizes = true;
   return algorithm;

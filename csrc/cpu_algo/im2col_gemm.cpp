@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "cpu_algo/backward_data.h"
 #include "cpu_algo/kernels/conv_im2col.h"
-#include "cpu_algo/padded_tensors.h"
+#include "standalone/conv.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -70,46 +70,41 @@ Offer offer(const Build& build, const Problem& problem, const Device& device) {
           {}};
 }
 
-at::Tensor run(const Build& build, const ConvIm2col& sizes, std::int64_t slice_bytes,
-               std::int64_t slices, const KernelArgs& args) {
+void run(const Build& build, const ConvIm2col& sizes, std::int64_t slice_bytes, std::int64_t slices,
+         const RunArgs& args, const Threads& threads) {
   ConvIm2col conv = sizes;
-  conv.src = args.src[0].const_data_ptr<float>();
-  const auto& [weights, bias] = args.packed[0];
-  conv.weights = weights.const_data_ptr<float>();
-  if (bias.defined()) conv.bias = bias.const_data_ptr<float>();
-  if (args.residual.defined()) conv.residual = args.residual.const_data_ptr<float>();
-  conv.dst = args.dst.mutable_data_ptr<float>();
+  conv.src = args.src[0];
+  conv.weights = args.weights[0].weights;
+  conv.bias = args.weights[0].bias;
+  conv.residual = args.residual;
+  conv.dst = args.dst;
   auto* workspace = static_cast<char*>(args.workspace);
-  run_ranges_in_slices(torch_threads(), conv.images * conv.blocks_per_image * conv.channel_parts,
-                       slices, [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
+  run_ranges_in_slices(threads, conv.images * conv.blocks_per_image * conv.channel_parts, slices,
+                       [&](std::int64_t begin, std::int64_t end, std::int64_t slice) {
                          build.run(conv, begin, end, workspace + slice * slice_bytes);
                        });
-  return args.dst;
 }
 
-Packed pack(const ConvProblem& conv, std::int64_t weights_row, const Weights& weights) {
-  const at::Tensor rows = weights[0].weights.reshape({conv.k, -1});
-  at::Tensor padded = zero_floats({conv.k, weights_row});
-  padded.narrow(1, 0, rows.size(1)).copy_(rows);
-  const bool has_bias = has(conv.epilogue, PostOp::kBias);
-  return {{padded, has_bias ? weights[0].bias.contiguous() : at::Tensor()}};
-}
-
-Kernel prepare(const Build& build, const Problem& problem, const Primitive& primitive,
-               const Device& device) {
+PlainKernel bind(const Build& build, const Problem& problem, const Device& device) {
   const auto& conv = std::get<ConvProblem>(problem);
-  const std::int64_t threads = device.threads;
+  const std::int64_t slices = device.threads;
   ConvIm2col sizes = plan(conv);
-  const std::int64_t row = sizes.weights_row;
+  const std::int64_t row = sizes.weights_row, k = conv.k;
+  const std::int64_t own_row = conv.c / conv.groups * conv.r * conv.s;
   const std::int64_t slice_bytes = build.scratch_bytes(sizes);
-  set_parts(sizes, threads);
-  return {
-      .problem = problem,
-      .primitive = with_workspace(primitive, slice_bytes * threads),
-      .run = [=](const KernelArgs& args) { return run(build, sizes, slice_bytes, threads, args); },
-      .pack = [=](const Weights& weights) { return pack(conv, row, weights); },
-      // The bias is not packed: the model's own tensor is used.
-      .packed_bytes = [k = conv.k, row] { return k * row * std::int64_t{sizeof(float)}; }};
+  set_parts(sizes, slices);
+  return {.workspace_bytes = slice_bytes * slices,
+          .packed = {{k * row, 0}},
+          .pack =
+              [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
+                  const Threads&) {
+                for (std::int64_t i = 0; i < k; ++i)
+                  pad_bias(model[0].weights + i * own_row, own_row, to[0].weights + i * row, row);
+              },
+          .run =
+              [=](const RunArgs& args, const Threads& threads) {
+                run(build, sizes, slice_bytes, slices, args, threads);
+              }};
 }
 
 }  // namespace
@@ -124,9 +119,8 @@ Algorithm im2col_gemm(const std::string& isa) {
   algorithm.offer = [build](const Problem& problem, const Device& device) {
     return offer(build, problem, device);
   };
-  algorithm.prepare = [build](const Problem& problem, const Primitive& primitive,
-                              const Device& device) {
-    return prepare(build, problem, primitive, device);
+  algorithm.bind = [build](const Problem& problem, const Primitive&, const Device& device) {
+    return bind(build, problem, device);
   };
   algorithm.packs_for_all_sizes = true;
   return with_backward_data(std::move(algorithm));

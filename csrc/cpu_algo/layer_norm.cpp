@@ -2,7 +2,6 @@
 #include "standalone/layer_norm.h"
 
 #include "cpu_algo/same_layout.h"
-#include "cpu_algo/with_tensors.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -21,9 +20,8 @@ Algorithm layer_norm(const std::string& isa) {
   algorithm.version = 1;
   algorithm.rounding = 1;
   algorithm.offer = offer_layer_norm;
-  algorithm.prepare = [isa](const Problem& problem, const Primitive& primitive, const Device&) {
-    const auto& norm = std::get<LayerNormProblem>(problem);
-    return with_tensors(bind_layer_norm(norm, primitive.src, isa), problem, primitive);
+  algorithm.bind = [isa](const Problem& problem, const Primitive& primitive, const Device&) {
+    return bind_layer_norm(std::get<LayerNormProblem>(problem), primitive.src, isa);
   };
   algorithm.packs_for_all_sizes = true;
   return algorithm;

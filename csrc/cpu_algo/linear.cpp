@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "cpu_algo/same_layout.h"
-#include "cpu_algo/with_tensors.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -45,10 +44,11 @@ Algorithm linear(const std::string& isa) {
   algorithm.version = 3;
   algorithm.offer = offer;
   algorithm.offer_all = offer_all;
-  algorithm.prepare = [isa](const Problem& problem, const Primitive& primitive, const Device&) {
+  algorithm.bind = [isa](const Problem& problem, const Primitive& primitive, const Device&) {
     const auto& linear = std::get<LinearProblem>(problem);
-    return with_tensors(bind_linear(linear, primitive.name == kPanels, isa), problem, primitive,
-                        [=] { return direct_work(problem); });
+    PlainKernel kernel = bind_linear(linear, primitive.name == kPanels, isa);
+    kernel.least_work = [=] { return direct_work(problem); };
+    return kernel;
   };
   algorithm.packs_for_all_sizes = true;
   return algorithm;

@@ -3,9 +3,11 @@
 
 #include <utility>
 
+#include "provider/with_tensors.h"
+
 // The algorithms, one line each, in the order in which they are listed. NAME stands for the
 // function NAME(isa), which NAME.cpp defines: it returns an Algorithm, or all Algorithms of a
-// family.
+// family. That of fft, which calls torch, is in aten_algo.
 // clang-format off
 #define TORCHALGO_CPU_ALGORITHMS(ALGORITHM, FAMILY) \
   ALGORITHM(conv1x1)        \
@@ -54,6 +56,7 @@ Algorithms cpu_algorithms(const std::string& isa) {
 #define ADD_FAMILY(name) \
   for (Algorithm & member : cpu::name(isa)) list.push_back(std::move(member));
   TORCHALGO_CPU_ALGORITHMS(ADD_ALGORITHM, ADD_FAMILY)
+  prepare_with_tensors(list);
   return list;
 }
 

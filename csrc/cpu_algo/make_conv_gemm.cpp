@@ -7,9 +7,8 @@
 
 #include "base/error.h"
 #include "cpu_algo/backward_data.h"
-#include "cpu_algo/conv_gemm_plan.h"
-#include "cpu_algo/with_tensors.h"
 #include "standalone/conv.h"
+#include "standalone/conv_gemm.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -44,12 +43,14 @@ ConvGemmVariant variant_of(const Primitive& primitive, const ConvProblem& conv,
   return {primitive.src, primitive.dst, width, build};
 }
 
-Kernel prepare(const ConvGemmBuild& build, const Problem& problem, const Primitive& primitive,
-               const Device& device) {
+PlainKernel bind(const ConvGemmBuild& build, const Problem& problem, const Primitive& primitive,
+                 const Device& device) {
   const auto& conv = std::get<ConvProblem>(problem);
-  return with_tensors(
-      bind_conv_gemm(variant_of(primitive, conv, build), conv, device.threads), problem, primitive,
-      [=] { return build.strassen ? strassen_work(problem) : direct_work(problem); });
+  PlainKernel kernel = bind_conv_gemm(variant_of(primitive, conv, build), conv, device.threads);
+  kernel.least_work = [=] {
+    return build.strassen ? strassen_work(problem) : direct_work(problem);
+  };
+  return kernel;
 }
 
 Offer offer(const ConvGemmAlgorithm& own, const ConvGemmBuild& build, const Problem& problem,
@@ -85,9 +86,9 @@ Algorithm make_conv_gemm(ConvGemmAlgorithm own, std::string_view isa) {
   algorithm.offer = [own = std::move(own), build](const Problem& problem, const Device& device) {
     return offer(own, build, problem, device);
   };
-  algorithm.prepare = [build](const Problem& problem, const Primitive& primitive,
-                              const Device& device) {
-    return prepare(build, problem, primitive, device);
+  algorithm.bind = [build](const Problem& problem, const Primitive& primitive,
+                           const Device& device) {
+    return bind(build, problem, primitive, device);
   };
   algorithm.packs_for_all_sizes = true;
   return with_backward_data(std::move(algorithm));

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "cpu_algo/backward_data.h"
-#include "cpu_algo/with_tensors.h"
 #include "standalone/conv.h"
 
 namespace torchalgo::cpu {
@@ -35,11 +34,12 @@ Algorithm make_depthwise(const DepthwiseAlgorithm& depthwise) {
   algorithm.offer = [depthwise](const Problem& problem, const Device&) {
     return offer(depthwise, problem);
   };
-  algorithm.prepare = [run = depthwise.run](const Problem& problem, const Primitive& primitive,
-                                            const Device& device) {
+  algorithm.bind = [run = depthwise.run](const Problem& problem, const Primitive& primitive,
+                                         const Device& device) {
     const auto& conv = std::get<ConvProblem>(problem);
-    return with_tensors(bind_depthwise(conv, primitive.src, run, device.threads), problem,
-                        primitive, [=] { return direct_work(problem); });
+    PlainKernel kernel = bind_depthwise(conv, primitive.src, run, device.threads);
+    kernel.least_work = [=] { return direct_work(problem); };
+    return kernel;
   };
   algorithm.packs_for_all_sizes = true;
   return with_backward_data(std::move(algorithm));

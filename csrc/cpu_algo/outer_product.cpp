@@ -4,7 +4,6 @@
 #include <string>
 
 #include "cpu_algo/kernels/direct_backward_filter.h"
-#include "cpu_algo/with_tensors.h"
 #include "provider/algorithm.h"
 #include "standalone/conv.h"
 #include "standalone/direct_backward_filter.h"
@@ -44,11 +43,11 @@ Algorithm outer_product(const std::string& isa) {
   algorithm.name = kName;
   algorithm.rounding = 1;
   algorithm.offer = offer;
-  algorithm.prepare = [isa](const Problem& problem, const Primitive& primitive,
-                            const Device& device) {
+  algorithm.bind = [isa](const Problem& problem, const Primitive&, const Device& device) {
     const auto& conv = std::get<ConvProblem>(problem);
-    return with_tensors(bind_direct_backward_filter(conv, isa, device.threads), problem, primitive,
-                        [=] { return direct_work(problem); });
+    PlainKernel kernel = bind_direct_backward_filter(conv, isa, device.threads);
+    kernel.least_work = [=] { return direct_work(problem); };
+    return kernel;
   };
   return algorithm;
 }

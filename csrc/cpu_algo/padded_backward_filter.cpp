@@ -5,7 +5,6 @@
 
 #include <string>
 
-#include "cpu_algo/with_tensors.h"
 #include "provider/algorithm.h"
 #include "standalone/conv.h"
 
@@ -32,8 +31,8 @@ std::string refuse_depthwise(const ConvProblem& conv) {
   return {};
 }
 
-StandaloneKernel bind_named(const ConvProblem& conv, const Primitive& primitive,
-                            std::string_view isa, std::int64_t threads) {
+PlainKernel bind_named(const ConvProblem& conv, const Primitive& primitive, std::string_view isa,
+                       std::int64_t threads) {
   return primitive.name == kStem
              ? bind_stem_backward_filter(conv, primitive.src, isa, threads)
              : bind_depthwise_backward_filter(conv, primitive.src, isa, threads);
@@ -72,11 +71,11 @@ Algorithm make(std::string_view name, const std::string& isa) {
   algorithm.offer = [name](const Problem& problem, const Device& device) {
     return offer(name, problem, device);
   };
-  algorithm.prepare = [isa](const Problem& problem, const Primitive& primitive,
-                            const Device& device) {
+  algorithm.bind = [isa](const Problem& problem, const Primitive& primitive, const Device& device) {
     const auto& conv = std::get<ConvProblem>(problem);
-    return with_tensors(bind_named(conv, primitive, isa, device.threads), problem, primitive,
-                        [=] { return direct_work(problem); });
+    PlainKernel kernel = bind_named(conv, primitive, isa, device.threads);
+    kernel.least_work = [=] { return direct_work(problem); };
+    return kernel;
   };
   return algorithm;
 }

@@ -2,7 +2,6 @@
 #include "standalone/pool.h"
 
 #include "cpu_algo/same_layout.h"
-#include "cpu_algo/with_tensors.h"
 
 namespace torchalgo::cpu {
 
@@ -16,10 +15,8 @@ Algorithm pool(const std::string& isa) {
     if (pool == nullptr) return {{}, "needs a pooling"};
     return offer_f32("cpu.pool", pool->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
   };
-  algorithm.prepare = [isa](const Problem& problem, const Primitive& primitive,
-                            const Device& device) {
-    const auto& pool = std::get<PoolProblem>(problem);
-    return with_tensors(bind_pool(pool, primitive.src, isa, device.threads), problem, primitive);
+  algorithm.bind = [isa](const Problem& problem, const Primitive& primitive, const Device& device) {
+    return bind_pool(std::get<PoolProblem>(problem), primitive.src, isa, device.threads);
   };
   return algorithm;
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/resize.h"
 
-#include <ATen/Parallel.h>
-
 #include "cpu_algo/same_layout.h"
 
 namespace torchalgo::cpu {
@@ -17,9 +15,9 @@ Algorithm resize(const std::string& isa) {
     if (resize == nullptr) return {{}, "needs a resize"};
     return offer_f32("cpu.resize", resize->dtype, {Layout::kNhwc, Layout::kNChw16c});
   };
-  algorithm.prepare = [kernel = TORCHALGO_PICK_KERNEL(isa, run_resize)](const Problem& problem,
-                                                                        const Primitive& primitive,
-                                                                        const Device&) -> Kernel {
+  algorithm.bind = [kernel = TORCHALGO_PICK_KERNEL(isa, run_resize)](const Problem& problem,
+                                                                     const Primitive& primitive,
+                                                                     const Device&) -> PlainKernel {
     const auto& resize = std::get<ResizeProblem>(problem);
     const LaneShape shape = lane_shape(primitive.src, resize.n, resize.c);
     const kernels::Resize sizes = {nullptr,
@@ -32,15 +30,13 @@ Algorithm resize(const std::string& isa) {
                                    resize.kind == ResizeKind::kNearest,
                                    resize.align_corners};
     const std::int64_t tasks = shape.groups * resize.p, grain = grain_of(resize.q * shape.lanes);
-    return {.problem = problem, .primitive = primitive, .run = [=](const KernelArgs& args) {
-              kernels::Resize part = sizes;
-              part.src = floats(args.src[0]);
-              part.dst = args.dst.mutable_data_ptr<float>();
-              at::parallel_for(0, tasks, grain, [&](std::int64_t begin, std::int64_t end) {
-                kernel(part, begin, end);
-              });
-              return args.dst;
-            }};
+    return {.run = [=](const RunArgs& args, const Threads& threads) {
+      kernels::Resize part = sizes;
+      part.src = args.src[0];
+      part.dst = args.dst;
+      parallel_for(threads, tasks, grain,
+                   [&](std::int64_t begin, std::int64_t end) { kernel(part, begin, end); });
+    }};
   };
   return algorithm;
 }

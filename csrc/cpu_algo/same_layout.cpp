@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/same_layout.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <string>
 
-#include "cpu_algo/padded_tensors.h"
+#include "standalone/conv.h"
 
 namespace torchalgo::cpu {
 
@@ -24,16 +23,13 @@ std::optional<kernels::Activation> only_activation(const Epilogue& epilogue) {
   return fits ? std::optional(activation_of(epilogue)) : std::nullopt;
 }
 
-const float* floats(const at::Tensor& tensor) { return tensor.const_data_ptr<float>(); }
-
-void zero_pad_lanes(ClearPadLanes kernel, const at::Tensor& dst, Layout layout, std::int64_t n,
-                    std::int64_t c, std::int64_t pixels) {
+void zero_pad_lanes(ClearPadLanes kernel, float* dst, Layout layout, std::int64_t n, std::int64_t c,
+                    std::int64_t pixels, const Threads& threads) {
   const std::int64_t block = block_size(layout);
   if (c % block == 0) return;
-  const kernels::PadLanes lanes = {dst.mutable_data_ptr<float>(), (c + block - 1) / block, pixels,
-                                   c % block};
-  at::parallel_for(0, n * pixels, grain_of(block),
-                   [&](std::int64_t begin, std::int64_t end) { kernel(lanes, begin, end); });
+  const kernels::PadLanes lanes = {dst, (c + block - 1) / block, pixels, c % block};
+  parallel_for(threads, n * pixels, grain_of(block),
+               [&](std::int64_t begin, std::int64_t end) { kernel(lanes, begin, end); });
 }
 
 }  // namespace torchalgo::cpu

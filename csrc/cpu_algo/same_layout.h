@@ -25,13 +25,10 @@ namespace torchalgo::cpu {
 /// else.
 [[nodiscard]] std::optional<kernels::Activation> only_activation(const Epilogue& epilogue);
 
-/// Returns the data of a float tensor as a kernel's source pointer.
-[[nodiscard]] const float* floats(const at::Tensor& tensor);
-
 /// Sets the pad lanes of `dst` in `layout` to zero. An activation that does not map 0 to 0 has
 /// changed them.
 using ClearPadLanes = decltype(&kernels::default_isa::clear_pad_lanes);
-void zero_pad_lanes(ClearPadLanes kernel, const at::Tensor& dst, Layout layout, std::int64_t n,
-                    std::int64_t c, std::int64_t pixels);
+void zero_pad_lanes(ClearPadLanes kernel, float* dst, Layout layout, std::int64_t n, std::int64_t c,
+                    std::int64_t pixels, const Threads& threads);
 
 }  // namespace torchalgo::cpu

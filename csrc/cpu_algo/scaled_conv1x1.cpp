@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cpu_algo/conv_gemm_plan.h"
 #include "cpu_algo/kernels/scale_shift.h"
-#include "cpu_algo/padded_tensors.h"
 #include "cpu_algo/same_layout.h"
+#include "standalone/conv.h"
+#include "standalone/conv_gemm.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -130,22 +130,20 @@ void run_block(const Kernels& kernels, const Plan& plan, std::int64_t image, std
   kernels.gemm.run(gemm, 0, conv_gemm_tasks(gemm), scratch);
 }
 
-at::Tensor run(const Kernels& kernels, const Plan& sizes, bool is_product, std::int64_t slices,
-               const KernelArgs& args) {
+void run(const Kernels& kernels, const Plan& sizes, bool is_product, std::int64_t slices,
+         const RunArgs& args, const Threads& threads) {
   Plan plan = sizes;
-  plan.scale.src = floats(args.src[0]);
-  const LayerWeights& head = args.packed[0];
-  const LayerWeights& conv = args.packed[1];
-  if (!is_product) plan.scale.shift = floats(head.bias);
-  const float* const factors = floats(is_product ? args.src[1] : head.weights);
-  plan.gemm.weights = floats(conv.weights);
-  plan.gemm.bias = floats(conv.bias);
-  plan.gemm.prefetch = conv.weights.numel() > kCachedFloats;
-  if (args.residual.defined()) plan.gemm.residual = floats(args.residual);
-  plan.gemm.dst = args.dst.mutable_data_ptr<float>();
+  plan.scale.src = args.src[0];
+  const auto& [scale, shift] = args.weights[0];
+  if (!is_product) plan.scale.shift = shift;
+  const float* const factors = is_product ? args.src[1] : scale;
+  plan.gemm.weights = args.weights[1].weights;
+  plan.gemm.bias = args.weights[1].bias;
+  plan.gemm.residual = args.residual;
+  plan.gemm.dst = args.dst;
   const std::int64_t bytes = slice_bytes(plan);
   auto* workspace = static_cast<char*>(args.workspace);
-  run_in_slices(torch_threads(), plan.images * plan.blocks, slices,
+  run_in_slices(threads, plan.images * plan.blocks, slices,
                 [&](const auto& next, std::int64_t slice) {
                   char* const memory = workspace + slice * bytes;
                   void* const scratch = memory + bytes - plan.gemm_bytes;
@@ -156,7 +154,6 @@ at::Tensor run(const Kernels& kernels, const Plan& sizes, bool is_product, std::
                               reinterpret_cast<float*>(memory), scratch);
                   }
                 });
-  return args.dst;
 }
 
 Offer offer(const Kernels& kernels, const Problem& problem, const Device& device) {
@@ -177,39 +174,35 @@ Offer offer(const Kernels& kernels, const Problem& problem, const Device& device
   return offer;
 }
 
-// Packs scale and shift with zeros in the pad lanes, then the convolution's weights. In a product
-// the scale is an input, and nothing is packed for it.
-Packed pack(const Plan& plan, const ConvProblem& conv, bool is_product, const Weights& weights) {
-  Packed packed(2);
-  if (!is_product)
-    packed[0] = {pad_bias(weights[0].weights, plan.factors),
-                 pad_bias(weights[0].bias, plan.factors)};
-  packed[1] = {pack_conv_gemm(plan.gemm, conv, weights[1].weights),
-               pad_bias(weights[1].bias, channel_blocks(conv.k) * 16)};
-  return packed;
-}
-
-Kernel prepare(const Kernels& kernels, const Problem& problem, const Primitive& primitive,
-               const Device& device) {
+PlainKernel bind(const Kernels& kernels, const Problem& problem, const Primitive& primitive,
+                 const Device& device) {
   const auto& chain = std::get<ConvChainProblem>(problem);
   const ConvProblem conv = conv_of(chain);
   const bool is_product = std::holds_alternative<EltwiseProblem>(chain.layers[0]);
-  const std::int64_t threads = device.threads;
-  const Plan plan = plan_scaled(chain, primitive, kernels.gemm, threads);
-  const std::int64_t scale_floats = is_product ? 0 : 2 * plan.factors;
+  const std::int64_t slices = device.threads;
+  Plan plan = plan_scaled(chain, primitive, kernels.gemm, slices);
+  plan.gemm.prefetch = packed_floats(plan.gemm) > kCachedFloats;
+  // Scale and shift have zeros in the pad lanes. In a product the scale is an input.
+  const std::int64_t factors = is_product ? 0 : plan.factors;
+  const std::int64_t columns = channel_blocks(conv.k) * 16;
   return {
-      .problem = problem,
-      .primitive = with_workspace(primitive, slice_bytes(plan) * threads),
-      .run = [=](const KernelArgs& args) { return run(kernels, plan, is_product, threads, args); },
-      .pack = [=](const Weights& weights) { return pack(plan, conv, is_product, weights); },
-      .packed_bytes =
-          [=] {
-            return (packed_floats(plan.gemm) + channel_blocks(conv.k) * 16 + scale_floats) *
-                   kFloatBytes;
+      .workspace_bytes = slice_bytes(plan) * slices,
+      .packed = {{factors, factors}, {packed_floats(plan.gemm), columns}},
+      .pack =
+          [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
+              const Threads& threads) {
+            if (!is_product) {
+              pad_bias(model[0].weights, conv.c, to[0].weights, factors);
+              pad_bias(model[0].bias, conv.c, to[0].bias, factors);
+            }
+            pack_conv_gemm(plan.gemm, conv, model[1].weights, to[1].weights, threads);
+            pad_bias(model[1].bias, conv.k, to[1].bias, columns);
           },
+      .run = [=](const RunArgs& args,
+                 const Threads& threads) { run(kernels, plan, is_product, slices, args, threads); },
       .least_work =
-          [=] {
-            return primitive.name == kStrassenName ? strassen_work(problem) : direct_work(problem);
+          [=, strassen = primitive.name == kStrassenName] {
+            return strassen ? strassen_work(problem) : direct_work(problem);
           }};
 }
 
@@ -224,9 +217,9 @@ Algorithm scaled_conv1x1(const std::string& isa) {
   algorithm.offer = [kernels](const Problem& problem, const Device& device) {
     return offer(kernels, problem, device);
   };
-  algorithm.prepare = [kernels](const Problem& problem, const Primitive& primitive,
-                                const Device& device) {
-    return prepare(kernels, problem, primitive, device);
+  algorithm.bind = [kernels](const Problem& problem, const Primitive& primitive,
+                             const Device& device) {
+    return bind(kernels, problem, primitive, device);
   };
   algorithm.packs_for_all_sizes = true;
   return algorithm;

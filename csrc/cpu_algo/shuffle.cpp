@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -52,8 +51,8 @@ Offer offer_shuffle(const Problem& problem, const Device&) {
   return offer_f32("cpu.shuffle", shuffle->dtype, {Layout::kNhwc});
 }
 
-at::Tensor run_shuffle(const InterleaveKernels& run, const Shuffle& shuffle, Layout layout,
-                       const KernelArgs& args) {
+void run_shuffle(const InterleaveKernels& run, const Shuffle& shuffle, Layout layout,
+                 const RunArgs& args, const Threads& threads) {
   const std::int64_t block = block_size(layout);
   const std::int64_t own_blocks = (shuffle.channels + block - 1) / block;
   std::array<const float*, kMostGroups> sources;
@@ -64,26 +63,22 @@ at::Tensor run_shuffle(const InterleaveKernels& run, const Shuffle& shuffle, Lay
   interleave.pixels = shuffle.pixels;
   interleave.pitch = shuffle.is_concat ? shuffle.channels : shuffle.channels * shuffle.groups;
   interleave.blocks = shuffle.is_concat ? own_blocks : own_blocks * shuffle.groups;
-  interleave.dst = args.dst.mutable_data_ptr<float>();
+  interleave.dst = args.dst;
   const std::int64_t group =
       is_blocked(layout) ? own_blocks * block * shuffle.pixels : shuffle.channels;
   for (std::int64_t j = 0; j < shuffle.groups; ++j) {
-    sources[static_cast<std::size_t>(j)] = shuffle.is_concat
-                                               ? floats(args.src[static_cast<std::size_t>(j)])
-                                               : floats(args.src[0]) + j * group;
+    sources[static_cast<std::size_t>(j)] =
+        shuffle.is_concat ? args.src[static_cast<std::size_t>(j)] : args.src[0] + j * group;
   }
   const std::int64_t channels = shuffle.channels * shuffle.groups;
   if (is_blocked(layout)) {
     const LaneShape shape = lane_shape(layout, shuffle.n, channels);
-    at::parallel_for(
-        0, shape.groups, grain_of(shuffle.pixels * block),
-        [&](std::int64_t begin, std::int64_t end) { run.blocks(interleave, begin, end); });
+    parallel_for(threads, shape.groups, grain_of(shuffle.pixels * block),
+                 [&](std::int64_t begin, std::int64_t end) { run.blocks(interleave, begin, end); });
   } else {
-    at::parallel_for(
-        0, shuffle.n * shuffle.pixels, grain_of(channels),
-        [&](std::int64_t begin, std::int64_t end) { run.pixels(interleave, begin, end); });
+    parallel_for(threads, shuffle.n * shuffle.pixels, grain_of(channels),
+                 [&](std::int64_t begin, std::int64_t end) { run.pixels(interleave, begin, end); });
   }
-  return args.dst;
 }
 
 }  // namespace
@@ -94,14 +89,14 @@ Algorithm shuffle(const std::string& isa) {
   algorithm.version = 2;
   algorithm.rounding = 1;
   algorithm.offer = offer_shuffle;
-  algorithm.prepare = [run = InterleaveKernels{TORCHALGO_PICK_KERNEL(isa, run_interleave_pixels),
-                                               TORCHALGO_PICK_KERNEL(isa, run_interleave_blocks)}](
-                          const Problem& problem, const Primitive& primitive,
-                          const Device&) -> Kernel {
-    return {.problem = problem,
-            .primitive = primitive,
-            .run = [run, shuffle = *shuffle_of(problem), layout = primitive.src](
-                       const KernelArgs& args) { return run_shuffle(run, shuffle, layout, args); }};
+  algorithm.bind = [run = InterleaveKernels{TORCHALGO_PICK_KERNEL(isa, run_interleave_pixels),
+                                            TORCHALGO_PICK_KERNEL(isa, run_interleave_blocks)}](
+                       const Problem& problem, const Primitive& primitive,
+                       const Device&) -> PlainKernel {
+    return {.run = [run, shuffle = *shuffle_of(problem), layout = primitive.src](
+                       const RunArgs& args, const Threads& threads) {
+      run_shuffle(run, shuffle, layout, args, threads);
+    }};
   };
   return algorithm;
 }

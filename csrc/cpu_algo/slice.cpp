@@ -5,16 +5,16 @@
 namespace torchalgo::cpu {
 namespace {
 
-at::Tensor run_slice(const PartKernels& run, const SliceProblem& problem, Layout layout,
-                     const KernelArgs& args) {
+void run_slice(const PartKernels& run, const SliceProblem& problem, Layout layout,
+               const RunArgs& args, const Threads& threads) {
   const std::int64_t pixels = problem.h * problem.w;
   kernels::ConcatSource part = {};
-  part.data = floats(args.src[0]);
+  part.data = args.src[0];
   part.channels = problem.k;
   kernels::Concat concat = {};
   concat.sources = &part;
   concat.source_count = 1;
-  concat.dst = args.dst.mutable_data_ptr<float>();
+  concat.dst = args.dst;
   concat.channels = problem.k;
   concat.pixels = pixels;
   if (is_blocked(layout)) {
@@ -27,7 +27,7 @@ at::Tensor run_slice(const PartKernels& run, const SliceProblem& problem, Layout
     part.pitch = problem.c * together;
     part.run = concat.row = problem.k * together;
   }
-  return run_parts(run, concat, args.dst, layout, problem.n, is_blocked(layout));
+  run_parts(run, concat, layout, problem.n, is_blocked(layout), threads);
 }
 
 }  // namespace
@@ -41,12 +41,12 @@ Algorithm slice(const std::string& isa) {
     if (slice == nullptr) return {{}, "needs a slice"};
     return offer_f32("cpu.slice", slice->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
   };
-  algorithm.prepare = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
-                                                const Device&) -> Kernel {
-    return {.problem = problem,
-            .primitive = primitive,
-            .run = [run, slice = std::get<SliceProblem>(problem), layout = primitive.src](
-                       const KernelArgs& args) { return run_slice(run, slice, layout, args); }};
+  algorithm.bind = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
+                                             const Device&) -> PlainKernel {
+    return {.run = [run, slice = std::get<SliceProblem>(problem), layout = primitive.src](
+                       const RunArgs& args, const Threads& threads) {
+      run_slice(run, slice, layout, args, threads);
+    }};
   };
   return algorithm;
 }

@@ -2,16 +2,14 @@
 // Computes the average of each channel and then 1x1 convolutions of the averages: the factors of a
 // squeeze-excite in one call. After the pooling an image is one pixel. A convolution is then the
 // product of its weights with a vector.
-#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
-#include "cpu_algo/padded_tensors.h"
 #include "cpu_algo/same_layout.h"
-#include "cpu_algo/with_tensors.h"
+#include "standalone/conv.h"
 #include "standalone/linear.h"
 #include "standalone/pool.h"
 
@@ -78,29 +76,20 @@ Offer offer(const Problem& problem, const Device& device) {
                       kMostLinearInputs, n)};
 }
 
-at::Tensor pack_panels(const ConvProblem& conv, const at::Tensor& weights) {
-  const at::Tensor panels = at::empty({linear_panel_floats(conv.k, conv.c)}, at::kFloat);
-  pack_linear_panels(conv.k, conv.c, weights.contiguous().const_data_ptr<float>(),
-                     panels.mutable_data_ptr<float>());
-  return panels;
-}
-
-// Packs one entry per convolution. The pooling has no weights.
-Packed pack(const ConvChainProblem& chain, const Weights& weights) {
-  const std::vector<ConvProblem> convs = convs_of(chain);
-  Packed packed;
-  for (std::size_t i = 0; i < convs.size(); ++i) {
-    const LayerWeights& layer = weights[i + 1];
-    packed.push_back({pack_panels(convs[i], layer.weights),
-                      layer.bias.defined() ? layer.bias.contiguous() : at::Tensor()});
-  }
+// One entry per layer. The pooling has no weights, and biases are the model's own.
+std::vector<PackedFloats> packed_of(const ConvChainProblem& chain) {
+  std::vector<PackedFloats> packed(1);
+  for (const ConvProblem& conv : convs_of(chain))
+    packed.push_back({linear_panel_floats(conv.k, conv.c), 0});
   return packed;
 }
 
-std::int64_t packed_bytes(const ConvChainProblem& chain) {
-  std::int64_t floats = 0;
-  for (const ConvProblem& conv : convs_of(chain)) floats += linear_panel_floats(conv.k, conv.c);
-  return floats * std::int64_t{sizeof(float)};
+void pack(const ConvChainProblem& chain, std::span<const LayerPointers> model,
+          std::span<const PackedPointers> to) {
+  for (std::size_t i = 1; i < chain.layers.size(); ++i) {
+    const auto& conv = std::get<ConvProblem>(chain.layers[i]);
+    pack_linear_panels(conv.k, conv.c, model[i].weights, to[i].weights);
+  }
 }
 
 // The sizes of the pooling and of the layers after it. `run` sets the pointers.
@@ -129,29 +118,28 @@ Plan plan_chain(const Kernels& kernels, const ConvChainProblem& chain, Layout la
   return plan;
 }
 
-at::Tensor run(const Plan& plan, const KernelArgs& args) {
+void run(const Plan& plan, const RunArgs& args, const Threads& threads) {
   auto* src = static_cast<float*>(args.workspace);
   float* other = src + plan.vectors;
-  run_pool(plan.pool, floats(args.src[0]), src, torch_threads());
+  run_pool(plan.pool, args.src[0], src, threads);
   std::int64_t src_row = plan.src_row;
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     const bool is_last = i + 1 == plan.layers.size();
     kernels::Linear linear = plan.layers[i];
-    const auto& [weights, bias] = args.packed[i];
     linear.src = src;
-    linear.weights = floats(weights);
-    if (bias.defined()) linear.bias = floats(bias);
-    linear.dst = is_last ? args.dst.mutable_data_ptr<float>() : other;
+    linear.weights = args.weights[i + 1].weights;
+    linear.bias = args.weights[i + 1].bias;
+    linear.dst = is_last ? args.dst : other;
     const std::int64_t dst_row = is_last ? plan.dst_row : linear.k;
     const std::int64_t panels = linear_panel_count(linear.k);
     // If the images' vectors are adjacent in memory, one call reads the weights once for all
     // images.
     if (src_row == linear.c && dst_row == linear.k) {
-      run_linear(plan.linear, linear, panels, kernels::kLinearPanel, torch_threads());
+      run_linear(plan.linear, linear, panels, kernels::kLinearPanel, threads);
     } else {
       linear.n = 1;
       for (std::int64_t image = 0; image < plan.n; ++image) {
-        run_linear(plan.linear, linear, panels, kernels::kLinearPanel, torch_threads());
+        run_linear(plan.linear, linear, panels, kernels::kLinearPanel, threads);
         std::fill(linear.dst + linear.k, linear.dst + dst_row, 0.0F);
         linear.src += src_row;
         linear.dst += dst_row;
@@ -160,18 +148,17 @@ at::Tensor run(const Plan& plan, const KernelArgs& args) {
     std::swap(src, other);
     src_row = linear.k;
   }
-  return args.dst;
 }
 
-Kernel prepare(const Kernels& kernels, const Problem& problem, const Primitive& primitive,
-               const Device& device) {
+PlainKernel bind(const Kernels& kernels, const Problem& problem, const Primitive& primitive,
+                 const Device& device) {
   const auto& chain = std::get<ConvChainProblem>(problem);
   const Plan plan = plan_chain(kernels, chain, primitive.src, device.threads);
-  return {.problem = problem,
-          .primitive = with_workspace(primitive, workspace_bytes(chain)),
-          .run = [plan](const KernelArgs& args) { return run(plan, args); },
-          .pack = [chain](const Weights& weights) { return pack(chain, weights); },
-          .packed_bytes = [chain] { return packed_bytes(chain); },
+  return {.workspace_bytes = workspace_bytes(chain),
+          .packed = packed_of(chain),
+          .pack = [chain](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
+                          const Threads&) { pack(chain, model, to); },
+          .run = [plan](const RunArgs& args, const Threads& threads) { run(plan, args, threads); },
           .least_work = [=] { return direct_work(problem); }};
 }
 
@@ -186,9 +173,9 @@ Algorithm squeeze_excite(const std::string& isa) {
   algorithm.version = 3;
   algorithm.offer = offer;
   algorithm.offer_all = offer_all;
-  algorithm.prepare = [kernels](const Problem& problem, const Primitive& primitive,
-                                const Device& device) {
-    return prepare(kernels, problem, primitive, device);
+  algorithm.bind = [kernels](const Problem& problem, const Primitive& primitive,
+                             const Device& device) {
+    return bind(kernels, problem, primitive, device);
   };
   algorithm.packs_for_all_sizes = true;
   return algorithm;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fmt/format.h>
 
-#include "cpu_algo/conv_gemm_plan.h"
 #include "cpu_algo/make_conv_gemm.h"
+#include "standalone/conv_gemm.h"
 
 namespace torchalgo::cpu {
 namespace {

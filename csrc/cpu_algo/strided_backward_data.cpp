@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/strided_backward_data.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "cpu_algo/backward_data.h"
 #include "ir/arithmetic.h"
-#include "provider/memory.h"
 #include "standalone/conv.h"
 #include "standalone/lanes.h"
 
@@ -75,11 +72,11 @@ bool has_paddings(const ConvProblem& conv, std::int64_t row, std::int64_t column
          is_padding(axis_of(column, conv.w, conv.s, conv.stride_w, conv.pad_w, dst[3]));
 }
 
-// A part, the kernel that computes it, and the form of its result.
+// A part and the kernel that computes it.
 struct PartKernel {
   StridedPart part;
-  std::optional<Kernel> kernel;
-  at::DimVector sizes, strides;
+  std::optional<PlainKernel> kernel;
+  std::int64_t bias_floats = 0;  // copied here, because the kernel reads the model's own
 };
 
 // All that a run needs. The workspace holds the result of a part, then the workspace of its kernel.
@@ -91,59 +88,57 @@ struct Run {
 };
 
 // Copies the result of a part to its pixels of dst, or zeros if `from` is null.
-void scatter(const Run& run, const StridedPart& part, const float* from, float* to) {
+void scatter(const Run& run, const StridedPart& part, const float* from, float* to,
+             const Threads& threads) {
   const ConvProblem& conv = run.conv;
   const LaneShape shape = lane_shape(run.layout, conv.n, conv.c);
   const std::int64_t lanes = shape.lanes, row_floats = part.columns * lanes;
-  at::parallel_for(
-      0, shape.groups * part.rows, grain_of(row_floats), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          const std::int64_t y = i % part.rows * conv.stride_h + part.row;
-          float* at = to + ((i / part.rows * conv.h + y) * conv.w + part.column) * lanes;
-          for (std::int64_t x = 0; x < part.columns; ++x, at += conv.stride_w * lanes) {
-            if (from == nullptr) {
-              std::fill_n(at, lanes, 0.0F);
-            } else {
-              std::copy_n(from + i * row_floats + x * lanes, lanes, at);
-            }
-          }
-        }
-      });
+  parallel_for(threads, shape.groups * part.rows, grain_of(row_floats),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t i = begin; i < end; ++i) {
+                   const std::int64_t y = i % part.rows * conv.stride_h + part.row;
+                   float* at = to + ((i / part.rows * conv.h + y) * conv.w + part.column) * lanes;
+                   for (std::int64_t x = 0; x < part.columns; ++x, at += conv.stride_w * lanes) {
+                     if (from == nullptr) {
+                       std::fill_n(at, lanes, 0.0F);
+                     } else {
+                       std::copy_n(from + i * row_floats + x * lanes, lanes, at);
+                     }
+                   }
+                 }
+               });
 }
 
-at::Tensor run_parts(const Run& run, const KernelArgs& args) {
+void run_parts(const Run& run, const RunArgs& args, const Threads& threads) {
   auto* const result = static_cast<float*>(args.workspace);
   void* const workspace = static_cast<char*>(args.workspace) + run.result_bytes;
-  auto* const dst = args.dst.mutable_data_ptr<float>();
-  auto packed = args.packed.begin();
+  const LayerPointers* weights = args.weights.data();
   for (const PartKernel& own : run.parts) {
     if (!own.kernel) {
-      scatter(run, own.part, nullptr, dst);
+      scatter(run, own.part, nullptr, args.dst, threads);
       continue;
     }
-    at::Tensor part_dst;
-    if (!own.kernel->makes_dst) {
-      part_dst = at::from_blob(result, own.sizes, own.strides, at::kFloat);
-    }
-    const at::Tensor made = own.kernel->run({{*packed++}, args.src, {}, part_dst, workspace});
-    scatter(run, own.part, made.const_data_ptr<float>(), dst);
+    own.kernel->run({args.src, {weights++, 1}, nullptr, result, workspace}, threads);
+    scatter(run, own.part, result, args.dst, threads);
   }
-  return args.dst;
 }
 
-Packed pack_parts(const Run& run, const Weights& weights) {
-  Packed all;
+void pack_parts(const Run& run, std::span<const LayerPointers> model,
+                std::span<const PackedPointers> packed, const Threads& threads) {
+  const PackedPointers* to = packed.data();
   for (const PartKernel& own : run.parts) {
     if (!own.kernel) continue;
-    const at::Tensor taps = weights[0]
-                                .weights.slice(2, own.part.first_r, std::nullopt, run.conv.stride_h)
-                                .slice(3, own.part.first_s, std::nullopt, run.conv.stride_w)
-                                .contiguous();
-    Packed packed = pack(*own.kernel, {{turned(taps, run.conv.groups), weights[0].bias}});
-    TORCHALGO_ASSERT(packed.size() == 1);
-    all.push_back(std::move(packed[0]));
+    FilterTaps taps = all_taps(run.conv);
+    taps.first_r = own.part.first_r, taps.step_r = run.conv.stride_h, taps.rows = own.part.twin->r;
+    taps.first_s = own.part.first_s, taps.step_s = run.conv.stride_w;
+    taps.columns = own.part.twin->s;
+    std::vector<float> turned(static_cast<std::size_t>(taps.floats()));
+    turn_filters(taps, model[0].weights, turned.data());
+    const LayerPointers layer = {turned.data(), model[0].bias};
+    own.kernel->pack({&layer, 1}, {to, 1}, threads);
+    if (own.bias_floats > 0) std::copy_n(layer.bias, own.bias_floats, to->bias);
+    ++to;
   }
-  return all;
 }
 
 Primitive exchanged(Primitive primitive) {
@@ -215,40 +210,41 @@ Offer offer_strided_backward_data(const OfferOf& forward, const ConvProblem& con
   return std::move(*all);
 }
 
-Kernel prepare_strided_backward_data(const Algorithm& forward, const ConvProblem& conv,
-                                     const Primitive& primitive, const Device& device) {
+PlainKernel bind_strided_backward_data(const BindOf& forward, const ConvProblem& conv,
+                                       const Primitive& primitive, const Device& device) {
   auto run = std::make_shared<Run>();
   run->conv = conv;
   run->layout = primitive.src;
   run->result_bytes = result_bytes_of(conv, primitive.src);
+  std::vector<PackedFloats> packed;
   for (StridedPart& part : strided_parts(conv)) {
     PartKernel own;
     own.part = std::move(part);
     if (own.part.twin) {
-      own.kernel = forward.prepare(*own.part.twin, exchanged(primitive), device);
-      const at::Tensor like = empty_result(*own.part.twin, primitive.src, at::kMeta);
-      own.sizes = like.sizes();
-      own.strides = like.strides();
-      run->workspace_bytes = std::max(run->workspace_bytes, own.kernel->primitive.workspace_bytes);
+      own.kernel = forward(*own.part.twin, exchanged(primitive), device);
+      TORCHALGO_ASSERT(own.kernel->packed.size() == 1);
+      packed.push_back(own.kernel->packed[0]);
+      if (packed.back().bias == 0 && has(conv.epilogue, PostOp::kBias))
+        packed.back().bias = own.bias_floats = conv.c;
+      run->workspace_bytes = std::max(run->workspace_bytes, own.kernel->workspace_bytes);
     }
     run->parts.push_back(std::move(own));
   }
-  Kernel kernel = {.problem = conv, .primitive = primitive};
-  kernel.primitive.workspace_bytes = run->result_bytes + run->workspace_bytes;
-  kernel.run = [run](const KernelArgs& args) { return run_parts(*run, args); };
-  kernel.pack = [run](const Weights& weights) { return pack_parts(*run, weights); };
-  kernel.packed_bytes = [run] {
-    std::int64_t bytes = 0;
-    for (const PartKernel& own : run->parts) bytes += own.kernel ? packed_bytes(*own.kernel) : 0;
-    return bytes;
-  };
-  kernel.least_work = [run] {
-    Work work = {0, least_bytes(run->conv)};
-    for (const PartKernel& own : run->parts)
-      work.flops += own.kernel ? least_work(*own.kernel).flops : 0;
-    return work;
-  };
-  return kernel;
+  return {
+      .workspace_bytes = run->result_bytes + run->workspace_bytes,
+      .packed = std::move(packed),
+      .pack = [run](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
+                    const Threads& threads) { pack_parts(*run, model, to, threads); },
+      .run = [run](const RunArgs& args, const Threads& threads) { run_parts(*run, args, threads); },
+      .least_work =
+          [run] {
+            Work work = {0, least_bytes(run->conv)};
+            for (const PartKernel& own : run->parts) {
+              if (own.kernel && own.kernel->least_work)
+                work.flops += own.kernel->least_work().flops;
+            }
+            return work;
+          }};
 }
 
 }  // namespace torchalgo::cpu

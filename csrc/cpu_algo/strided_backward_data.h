@@ -33,9 +33,10 @@ using OfferOf = std::function<Offer(const Problem&, const Device&)>;
 /// what `forward` offers for each part.
 [[nodiscard]] Offer offer_strided_backward_data(const OfferOf& forward, const ConvProblem& conv,
                                                 const Device& device);
-[[nodiscard]] Kernel prepare_strided_backward_data(const Algorithm& forward,
-                                                   const ConvProblem& conv,
-                                                   const Primitive& primitive,
-                                                   const Device& device);
+/// `bind` of an Algorithm.
+using BindOf = std::function<PlainKernel(const Problem&, const Primitive&, const Device&)>;
+[[nodiscard]] PlainKernel bind_strided_backward_data(const BindOf& forward, const ConvProblem& conv,
+                                                     const Primitive& primitive,
+                                                     const Device& device);
 
 }  // namespace torchalgo::cpu

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "cpu_algo/backward_data.h"
-#include "cpu_algo/with_tensors.h"
 #include "standalone/conv.h"
 #include "standalone/winograd.h"
 
@@ -130,13 +129,13 @@ Algorithm make_winograd(const WinogradAlgorithm& winograd, std::string_view isa)
   algorithm.offer_all = [winograd](const Problem& problem, const Device& device) {
     return offer_all(winograd, problem, device);
   };
-  algorithm.prepare = [winograd, isa = std::string(isa)](const Problem& problem,
-                                                         const Primitive& primitive,
-                                                         const Device& device) {
+  algorithm.bind = [winograd, isa = std::string(isa)](
+                       const Problem& problem, const Primitive& primitive, const Device& device) {
     const auto& conv = std::get<ConvProblem>(problem);
     const WinogradVariant variant = {winograd.tile, winograd.layout, variant_number(primitive)};
-    return with_tensors(bind_winograd(variant, conv, isa, device.threads), problem, primitive,
-                        [=, tile = winograd.tile] { return least_work(tile, conv); });
+    PlainKernel kernel = bind_winograd(variant, conv, isa, device.threads);
+    kernel.least_work = [=, tile = winograd.tile] { return least_work(tile, conv); };
+    return kernel;
   };
   algorithm.packs_for_all_sizes = true;
   return with_backward_data(std::move(algorithm));

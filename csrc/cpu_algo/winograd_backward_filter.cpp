@@ -7,7 +7,6 @@
 
 #include "cpu_algo/kernels/winograd_backward_filter.h"
 #include "cpu_algo/winograd.h"
-#include "cpu_algo/with_tensors.h"
 #include "provider/algorithm.h"
 #include "standalone/conv.h"
 #include "standalone/winograd.h"
@@ -89,12 +88,12 @@ Algorithm winograd_backward_filter(const std::string& isa) {
   algorithm.numerics = {"winograd"};
   algorithm.offer = offer;
   algorithm.offer_all = offer_all;
-  algorithm.prepare = [isa](const Problem& problem, const Primitive& primitive,
-                            const Device& device) {
+  algorithm.bind = [isa](const Problem& problem, const Primitive& primitive, const Device& device) {
     const auto& conv = std::get<ConvProblem>(problem);
-    return with_tensors(bind_winograd_backward_filter(
-                            conv, primitive.src, variant_number(primitive), isa, device.threads),
-                        problem, primitive, [=] { return least_work(conv); });
+    PlainKernel kernel = bind_winograd_backward_filter(
+        conv, primitive.src, variant_number(primitive), isa, device.threads);
+    kernel.least_work = [=] { return least_work(conv); };
+    return kernel;
   };
   return algorithm;
 }

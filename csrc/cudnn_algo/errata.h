@@ -25,16 +25,12 @@ struct Erratum {
   bool operator==(const Erratum&) const = default;
 };
 
-/// Reads the rules of cuDNN frontend's errata format: rule_id, operation, engine,
-/// cudnn_version_start, cudnn_version_end. Other keys, such as knob or shapes, are ignored, so that
-/// a rule with such a key refuses more than it says.
-/// @throws Error  if `json` does not have this format.
-[[nodiscard]] std::vector<Erratum> parse_errata(std::string_view json);
+/// Sets the rules of the user, in place of those set before. Python reads them from the file that
+/// the environment variable CUDNN_ERRATA_JSON_FILE names.
+void set_errata(std::vector<Erratum> rules);
 
-/// Returns the reason why an engine is not offered: a rule of the table in errata.cpp, or of the
-/// file that the environment variable CUDNN_ERRATA_JSON_FILE names. Returns nullopt if no rule
-/// applies.
-/// @throws Error  if the file cannot be read.
+/// Returns the reason why an engine is not offered: a rule of the table in errata.cpp, or of
+/// set_errata(). Returns nullopt if no rule applies.
 [[nodiscard]] std::optional<std::string> errata_refusal(Pattern pattern, std::int64_t engine,
                                                         std::size_t version, std::string_view isa);
 

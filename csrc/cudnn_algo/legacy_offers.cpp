@@ -50,6 +50,7 @@ Traits traits_of(const LegacySpec& spec, DType dtype, bool is_asked) {
   Traits traits;
   traits.is_deterministic = algorithm_of(spec).is_deterministic;
   traits.hidden_bytes = std::nullopt;
+  traits.repeats = "the engines of cudnn9";
   const std::string_view word = algorithm_of(spec).word;
   if (word.starts_with("WINOGRAD")) traits.numerics.emplace_back("winograd");
   if (word.starts_with("FFT")) traits.numerics.emplace_back("fft");

@@ -31,6 +31,7 @@ Traits traits_of(const EngineNotes& notes) {
   traits.is_deterministic = !has(notes, NumericalNote::kNondeterministic);
   traits.is_runtime_compiled = has(notes, BehaviorNote::kRuntimeCompilation);
   traits.hidden_bytes = std::nullopt;
+  traits.is_enumerated = true;
   for (const auto& [note, word] : kWords) {
     if (has(notes, note)) traits.numerics.emplace_back(word);
   }

@@ -38,9 +38,9 @@ struct Window {
   }
   // Returns the number of pairs of a position and a tap that read an element, not padding.
   [[nodiscard]] double taps() const {
-    double count = 0;
-    for_each_tap([&](std::int64_t) { ++count; });
-    return count;
+    double pairs = 0;
+    for_each_tap([&](std::int64_t) { ++pairs; });
+    return pairs;
   }
   // Returns the number of elements that at least one tap reads.
   [[nodiscard]] double touched() const {

@@ -7,27 +7,19 @@
 #include <utility>
 #include <vector>
 
+#include "ir/activations.h"
+
 namespace torchalgo {
 
 /// A step that follows an operation and changes each element of its result. All except kBias and
-/// kAdd are activations. Each equals the torch function of the same name.
+/// kAdd are activations (ir/activations.h). Each equals the torch function of the same name.
 struct PostOp {
   enum class Kind : std::uint8_t {
     kBias,
     kAdd,
-    kRelu,
-    kRelu6,
-    kHardswish,
-    kSilu,
-    kSigmoid,
-    kHardsigmoid,
-    kGelu,
-    kGeluTanh,  // gelu(x, approximate="tanh")
-    kMish,
-    kTanh,
-    kElu,
-    kLeakyRelu,
-    kClamp
+#define TORCHALGO_ENUMERATOR(enumerator, ...) k##enumerator,
+    TORCHALGO_ACTIVATIONS(TORCHALGO_ENUMERATOR)
+#undef TORCHALGO_ENUMERATOR
   };
   using enum Kind;
 
@@ -37,8 +29,7 @@ struct PostOp {
   std::array<double, 2> numbers = {};
 
   // A kind without numbers is a post-op.
-  constexpr PostOp(Kind kind = kBias, std::array<double, 2> numbers = {})
-      : kind(kind), numbers(numbers) {}
+  constexpr PostOp(Kind of = kBias, std::array<double, 2> with = {}) : kind(of), numbers(with) {}
   bool operator==(const PostOp&) const = default;
 };
 /// Post-ops in the order in which they are computed.
@@ -46,31 +37,30 @@ using Epilogue = std::vector<PostOp>;
 
 /// The names of post-ops in the texts of problems, as in "+bias". The numbers of a post-op follow
 /// its name, as in "+leaky_relu0.1" and "+clamp-1x1".
-inline constexpr auto kPostOps = std::to_array<std::pair<PostOp::Kind, std::string_view>>({
-    {PostOp::kBias, "bias"},
-    {PostOp::kAdd, "add"},
-    {PostOp::kRelu, "relu"},
-    {PostOp::kRelu6, "relu6"},
-    {PostOp::kHardswish, "hardswish"},
-    {PostOp::kSilu, "silu"},
-    {PostOp::kSigmoid, "sigmoid"},
-    {PostOp::kHardsigmoid, "hardsigmoid"},
-    {PostOp::kGelu, "gelu"},
-    {PostOp::kGeluTanh, "gelu_tanh"},
-    {PostOp::kMish, "mish"},
-    {PostOp::kTanh, "tanh"},
-    {PostOp::kElu, "elu"},
-    {PostOp::kLeakyRelu, "leaky_relu"},
-    {PostOp::kClamp, "clamp"},
-});
+inline constexpr auto kPostOps =
+    std::to_array<std::pair<PostOp::Kind, std::string_view>>({{PostOp::kBias, "bias"},
+                                                              {PostOp::kAdd, "add"},
+#define TORCHALGO_NAME(enumerator, name, ...) {PostOp::k##enumerator, name},
+                                                              TORCHALGO_ACTIVATIONS(TORCHALGO_NAME)
+#undef TORCHALGO_NAME
+    });
 
 /// The largest absolute value of a number of a post-op. Larger ones would need a "+" in the text.
 inline constexpr double kLargestNumber = 1e6;
 
 /// Returns how many numbers a post-op of this kind has.
 [[nodiscard]] constexpr int number_count(PostOp::Kind kind) {
-  if (kind == PostOp::kClamp) return 2;
-  return kind == PostOp::kElu || kind == PostOp::kLeakyRelu ? 1 : 0;
+  switch (kind) {
+#define TORCHALGO_CASE(enumerator, name, numbers, ...) \
+  case PostOp::k##enumerator:                          \
+    return numbers;
+    TORCHALGO_ACTIVATIONS(TORCHALGO_CASE)
+#undef TORCHALGO_CASE
+    case PostOp::kBias:
+    case PostOp::kAdd:
+      break;
+  }
+  return 0;
 }
 
 [[nodiscard]] constexpr bool is_activation(const PostOp& op) {

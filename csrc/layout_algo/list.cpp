@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "layout_algo/list.h"
 
+#include "provider/with_tensors.h"
+
 // The algorithms, one line each, in the order in which they are listed. NAME stands for the
 // function NAME(isa), which NAME.cpp defines and which returns an Algorithm.
 // clang-format off
@@ -20,7 +22,9 @@ TORCHALGO_LAYOUT_ALGORITHMS(DECLARE)
 
 Algorithms layout_algorithms(const std::string& isa) {
 #define CALL(name) layout::name(isa),
-  return {TORCHALGO_LAYOUT_ALGORITHMS(CALL)};
+  Algorithms list = {TORCHALGO_LAYOUT_ALGORITHMS(CALL)};
+  prepare_with_tensors(list);
+  return list;
 }
 
 const Algorithms& layout_algorithms() {

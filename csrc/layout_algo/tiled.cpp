@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,7 +49,7 @@ kernels::Transform make_transform(const TransformProblem& problem, Layout from, 
 
 using RunTransform = void (*)(const kernels::Transform&, std::int64_t, std::int64_t);
 
-Kernel prepare_tiled(const Problem& problem, const Primitive& primitive, RunTransform run) {
+cpu::PlainKernel bind_tiled(const Problem& problem, const Primitive& primitive, RunTransform run) {
   const auto& change = std::get<TransformProblem>(problem);
   const kernels::Transform geometry = make_transform(change, primitive.src, primitive.dst);
   const std::int64_t groups =
@@ -61,15 +60,13 @@ Kernel prepare_tiled(const Problem& problem, const Primitive& primitive, RunTran
       kernels::kTransformChannels * std::min(geometry.pixels, kernels::kTransformPixels);
   const std::int64_t tasks = change.n * groups * ranges;
   const std::int64_t grain = std::max<std::int64_t>(1, kGrainFloats / floats_per_task);
-  return {.problem = problem, .primitive = primitive, .run = [=](const KernelArgs& args) {
-            kernels::Transform transform = geometry;
-            transform.src = args.src[0].const_data_ptr<float>();
-            transform.dst = args.dst.mutable_data_ptr<float>();
-            at::parallel_for(0, tasks, grain, [&](std::int64_t begin, std::int64_t end) {
-              run(transform, begin, end);
-            });
-            return args.dst;
-          }};
+  return {.run = [=](const cpu::RunArgs& args, const cpu::Threads& threads) {
+    kernels::Transform transform = geometry;
+    transform.src = args.src[0];
+    transform.dst = args.dst;
+    cpu::parallel_for(threads, tasks, grain,
+                      [&](std::int64_t begin, std::int64_t end) { run(transform, begin, end); });
+  }};
 }
 
 }  // namespace
@@ -80,9 +77,9 @@ Algorithm tiled(const std::string& isa) {
   return {.name = "layout.tiled",
           .rounding = 1,
           .offer = offer_tiled,
-          .prepare = [run = TORCHALGO_PICK_KERNEL(isa, run_transform)](
-                         const Problem& problem, const Primitive& primitive, const Device&) {
-            return prepare_tiled(problem, primitive, run);
+          .bind = [run = TORCHALGO_PICK_KERNEL(isa, run_transform)](
+                      const Problem& problem, const Primitive& primitive, const Device&) {
+            return bind_tiled(problem, primitive, run);
           }};
 }
 

@@ -57,7 +57,11 @@ class FallbackWalk {
       if (auto found = find_named(plain)) return finish(*found, Step::kDefaultKnobs);
     }
     if (auto found = find_heuristic()) return finish(*found, Step::kHeuristic);
-    if (auto found = find_named("aten.conv")) return finish(*found, Step::kAten);
+    for (const Algorithm& algorithm : algorithms_) {
+      if (!algorithm.is_fallback) continue;
+      auto found = find_in(algorithm, std::string(algorithm.name), problem_);
+      if (found) return finish(*found, Step::kAten);
+    }
     throw Error(fmt::format("TA4308 torchalgo: no algorithm of this build runs {} ({})",
                             to_string(problem_), reason_));
   }

@@ -27,10 +27,10 @@ SetCosts costs_of_sets(const LayoutChanges& changes, Layout root) {
   for (int set = 0; set < kLayoutSetCount; ++set) {
     if (sets.cost[set] == pbqp::kForbidden) continue;
     for (const Layout from : kAllLayouts) {
-      if (!includes(set, set_of(from))) continue;
+      if (!includes(LayoutSet(set), set_of(from))) continue;
       for (const Layout to : kAllLayouts) {
         const PricedCandidate& hop = changes.direct[index_of(from)][index_of(to)];
-        if (hop.candidate == nullptr || includes(set, set_of(to))) continue;
+        if (hop.candidate == nullptr || includes(LayoutSet(set), set_of(to))) continue;
         const int larger = set | set_of(to);
         const Ticks cost = sets.cost[set] + hop.cost.ticks;
         if (cost >= sets.cost[larger]) continue;
@@ -50,7 +50,7 @@ int cheapest_superset(const SetCosts& sets, LayoutSet wanted) {
     return std::tuple(sets.cost[set], std::popcount(unsigned(set)), set);
   };
   for (int set = 0; set < kLayoutSetCount; ++set) {
-    if (includes(set, wanted) && rank(set) < rank(best)) best = set;
+    if (includes(LayoutSet(set), wanted) && rank(set) < rank(best)) best = set;
   }
   return best;
 }

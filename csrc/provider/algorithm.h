@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/plain_kernel.h"
 #include "ir/primitive.h"
 #include "ir/problem.h"
 #include "provider/device.h"
@@ -27,6 +28,11 @@ struct Traits {
   /// The place among what the library itself proposes for these layouts, 0 for the best. nullopt if
   /// it does not propose it.
   std::optional<int> proposal = std::nullopt;
+  /// True if the primitive is one of all that a library has. Most of these need not be measured:
+  /// see without_dominated().
+  bool is_enumerated = false;
+  /// Names enumerated primitives that start the same kernels. Empty if there are none.
+  std::string_view repeats = {};
   bool operator==(const Traits&) const = default;
 };
 
@@ -72,9 +78,12 @@ struct Algorithm {
   /// fastest for this problem, so that they are not measured, but a plan for other sizes may name
   /// them. If null, `offer` leaves out none.
   std::function<Offer(const Problem&, const Device&)> offer_all = nullptr;
-  /// Prepares one of the primitives that `offer` or `offer_all` returned for this problem and
-  /// device.
-  std::function<Kernel(const Problem&, const Primitive&, const Device&)> prepare;
+  /// Binds one of the primitives that `offer` or `offer_all` returned for this problem and device
+  /// to plain memory. Null for what needs torch, or a library that makes its own result.
+  std::function<cpu::PlainKernel(const Problem&, const Primitive&, const Device&)> bind = nullptr;
+  /// Prepares such a primitive for torch's tensors. An algorithm with `bind` gets it from
+  /// prepare_with_tensors().
+  std::function<Kernel(const Problem&, const Primitive&, const Device&)> prepare = nullptr;
   /// True if the algorithm runs its problems in nchw on any machine, so that a plan can use it as a
   /// fallback.
   bool is_fallback = false;

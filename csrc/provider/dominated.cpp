@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "provider/dominated.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -24,10 +26,7 @@ std::int64_t hidden_bytes(const Traits& traits) {
   return traits.hidden_bytes.value_or(std::numeric_limits<std::int64_t>::max());
 }
 
-constexpr std::string_view kLegacy = "cudnn_legacy.", kEngine = "cudnn9.";
 constexpr int kBestProposals = 4;  // for each choice of layouts
-
-bool is_engine(const Primitive& primitive) { return primitive.name.starts_with(kEngine); }
 
 bool uses_tensor_cores(const Traits& traits) {
   return std::ranges::find(traits.numerics, "tensor_core") != traits.numerics.end();
@@ -57,7 +56,7 @@ std::set<std::string> best_proposals(const ProblemOffers& offers) {
 
 bool has_knobs(const Primitive& primitive) { return primitive.name.find('{') != std::string::npos; }
 
-// Makes refusals of the primitives for which reason_of(primitive, traits) returns a text.
+// Makes refusals of the primitives for which reason_of(primitive, traits) returns a reason.
 template <typename ReasonOf>
 ProblemOffers filtered(ProblemOffers offers, const std::string& problem,
                        const ReasonOf& reason_of) {
@@ -65,8 +64,8 @@ ProblemOffers filtered(ProblemOffers offers, const std::string& problem,
   kept.refusals = std::move(offers.refusals);
   for (std::size_t i = 0; i < offers.primitives.size(); ++i) {
     Primitive& primitive = offers.primitives[i];
-    if (const char* const reason = reason_of(primitive, offers.traits[i])) {
-      kept.refusals.push_back({problem, primitive.name, reason});
+    if (const std::string reason = reason_of(primitive, offers.traits[i]); !reason.empty()) {
+      kept.refusals.push_back({problem, primitive.name, "not measured: " + reason});
       continue;
     }
     kept.primitives.push_back(std::move(primitive));
@@ -81,8 +80,8 @@ ProblemOffers without_dominated(ProblemOffers offers, const std::string& problem
                                 const CandidateOptions& options) {
   const std::set<std::string> best = best_proposals(offers);
   std::map<Family, std::int64_t> least;
-  std::set<std::string_view> transforms;  // of the engines: "winograd", "fft"
-  bool has_engine = false, has_native = false, has_native_tensor_core = false;
+  std::set<std::string_view> transforms;  // of the enumerated ones: "winograd", "fft"
+  bool is_any_enumerated = false, has_native = false, has_native_tensor_core = false;
   const auto is_best = [&](const Primitive& p) { return best.contains(to_string(p)); };
   const auto has_measured_knobs = [&](const Primitive& p) {
     return !has_knobs(p) || options.all_knobs || is_best(p);
@@ -92,8 +91,8 @@ ProblemOffers without_dominated(ProblemOffers offers, const std::string& problem
     const Traits& traits = offers.traits[i];
     const auto [it, is_new] = least.try_emplace(family_of(primitive), hidden_bytes(traits));
     if (!is_new) it->second = std::min(it->second, hidden_bytes(traits));
-    if (!is_engine(primitive)) continue;
-    has_engine = true;
+    if (!traits.is_enumerated) continue;
+    is_any_enumerated = true;
     transforms.insert(transform_of(traits));
     if (!has_measured_knobs(primitive) || traits.hidden_bytes != 0) continue;
     has_native = true;
@@ -104,34 +103,33 @@ ProblemOffers without_dominated(ProblemOffers offers, const std::string& problem
       return matches_name(primitive.name, pattern);
     });
   };
-  const auto reason_of = [&](const Primitive& primitive, const Traits& traits) -> const char* {
-    if (is_named(primitive)) return nullptr;
+  const auto reason_of = [&](const Primitive& primitive, const Traits& traits) -> std::string {
+    if (is_named(primitive)) return {};
     if (hidden_bytes(traits) > least.at(family_of(primitive)))
-      return "not measured: it copies more inside than with its weights in another layout";
+      return "it copies more inside than with its weights in another layout";
     const std::string_view transform = transform_of(traits);
-    if (has_engine && primitive.name.starts_with(kLegacy) &&
+    if (is_any_enumerated && !traits.repeats.empty() &&
         (transform.empty() || transforms.contains(transform)))
-      return "not measured: the engines of cudnn9 start the same kernels";
-    if (!is_engine(primitive)) return nullptr;
+      return fmt::format("{} start the same kernels", traits.repeats);
+    if (!traits.is_enumerated) return {};
     const bool may_be_native = is_best(primitive) || options.all_knobs;
     if (has_native && traits.hidden_bytes.value_or(may_be_native ? 0 : 1) > 0)
-      return "not measured: it changes a layout inside, or may do so, and others do not";
+      return "it changes a layout inside, or may do so, and others do not";
     if (has_native_tensor_core && !uses_tensor_cores(traits) && !is_best(primitive))
-      return "not measured: it uses no tensor cores, and others do";
+      return "it uses no tensor cores, and others do";
     if (!has_measured_knobs(primitive))
-      return "not measured: cuDNN does not propose these knobs among its first: see "
+      return "its library does not propose these knobs among its first: see "
              "Settings(all_knobs=True)";
-    return nullptr;
+    return {};
   };
   return filtered(std::move(offers), problem, reason_of);
 }
 
 ProblemOffers without_runtime_compiled(ProblemOffers offers, const std::string& problem) {
-  const auto reason_of = [](const Primitive&, const Traits& traits) -> const char* {
-    return traits.is_runtime_compiled
-               ? "not measured: its first run compiles it, which takes seconds: see "
-                 "Settings(runtime_compiled=True)"
-               : nullptr;
+  const auto reason_of = [](const Primitive&, const Traits& traits) -> std::string {
+    return traits.is_runtime_compiled ? "its first run compiles it, which takes seconds: see "
+                                        "Settings(runtime_compiled=True)"
+                                      : "";
   };
   return filtered(std::move(offers), problem, reason_of);
 }

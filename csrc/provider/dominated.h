@@ -9,14 +9,15 @@ namespace torchalgo {
 /// not slower or the difference is small. These are:
 /// - primitives that copy more inside than the same algorithm and knobs with the weights in another
 ///   layout;
-/// - cuDNN's engines that change a layout inside, if one does not: a plan changes it outside, once
-///   for all readers. If it is unknown whether an engine does so, it is left out too, unless
-///   cuDNN's heuristics propose it among their first four, or options.all_knobs is set;
-/// - cuDNN's legacy algorithms, if its engines are offered: they start the same kernels. Winograd
-///   and FFT are kept if no engine computes so;
-/// - cuDNN's engines without tensor cores, if one with tensor cores changes no layout inside;
-/// - knobs that cuDNN's heuristics do not propose among their first four, unless
-///   `options.all_knobs`.
+/// - primitives with Traits::repeats, if enumerated ones are offered: these start the same kernels.
+///   Winograd and FFT are kept if no enumerated primitive computes so;
+/// - enumerated primitives (Traits::is_enumerated, as cuDNN's engines are) that change a layout
+///   inside, if one does not: a plan changes it outside, once for all readers. If it is unknown
+///   whether a primitive does so, it is left out too, unless the library's heuristics propose it
+///   among their first four, or options.all_knobs is set;
+/// - enumerated primitives without tensor cores, if one with tensor cores changes no layout inside;
+/// - knobs of enumerated primitives that the library's heuristics do not propose among their first
+///   four, unless `options.all_knobs`.
 ///
 /// On an H100, these leave 1,297 of 11,200 candidates of a ResNet-50 in f16 with batch 8. The best
 /// plan is 3 % slower than that of all candidates (`bench_replay.py gpu`).

@@ -5,24 +5,15 @@
 #include <ATen/ops/_adaptive_avg_pool2d_backward.h>
 #include <ATen/ops/avg_pool2d_backward.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/elu_backward.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/gelu_backward.h>
-#include <ATen/ops/hardsigmoid_backward.h>
-#include <ATen/ops/leaky_relu_backward.h>
 #include <ATen/ops/max_pool2d_with_indices.h>
 #include <ATen/ops/max_pool2d_with_indices_backward.h>
-#include <ATen/ops/mish_backward.h>
-#include <ATen/ops/sigmoid_backward.h>
-#include <ATen/ops/silu_backward.h>
-#include <ATen/ops/tanh_backward.h>
-#include <ATen/ops/threshold_backward.h>
 #include <ATen/ops/var_mean.h>
-#include <ATen/ops/where.h>
 
 #include <tuple>
 
 #include "base/error.h"
+#include "provider/epilogue.h"
 
 namespace torchalgo {
 namespace {
@@ -58,44 +49,6 @@ at::Tensor batch_norm_step(const BatchNormProblem& step, std::span<const at::Ten
   const at::Tensor means = src[3] / static_cast<double>(step.n * step.h * step.w);
   const at::Tensor rest = diff - means.narrow(0, 0, 1) - normalized * means.narrow(0, 1, 1);
   return rest * (inverse * weights.weights.view({1, -1, 1, 1}));
-}
-
-at::Tensor activation_gradient(const at::Tensor& diff, const at::Tensor& x, const PostOp& op) {
-  const auto& [first, second] = op.numbers;
-  // ATen's functions for ReLU6, clamp and hardswish are not used. If x is a NaN, the place in the
-  // tensor decides whether their result is a NaN.
-  switch (op.kind) {
-    case PostOp::kRelu:
-      return at::threshold_backward(diff, x, 0);
-    case PostOp::kRelu6:
-      return diff.masked_fill(x.le(0).logical_or(x.ge(6)), 0);
-    case PostOp::kClamp:
-      return diff.masked_fill(x.le(first).logical_or(x.ge(second)), 0);
-    case PostOp::kHardswish:
-      return at::where(x.gt(3), diff, (diff * (x / 3 + 0.5)).masked_fill(x.lt(-3), 0));
-    case PostOp::kSilu:
-      return at::silu_backward(diff, x);
-    case PostOp::kSigmoid:
-      return at::sigmoid_backward(diff, x.sigmoid());
-    case PostOp::kHardsigmoid:
-      return at::hardsigmoid_backward(diff, x);
-    case PostOp::kGelu:
-      return at::gelu_backward(diff, x);
-    case PostOp::kGeluTanh:
-      return at::gelu_backward(diff, x, "tanh");
-    case PostOp::kMish:
-      return at::mish_backward(diff, x);
-    case PostOp::kTanh:
-      return at::tanh_backward(diff, x.tanh());
-    case PostOp::kElu:
-      return at::elu_backward(diff, first, 1, 1, /*is_result=*/false, x);
-    case PostOp::kLeakyRelu:
-      return at::leaky_relu_backward(diff, x, first, /*self_is_result=*/false);
-    case PostOp::kBias:
-    case PostOp::kAdd:
-      break;
-  }
-  TORCHALGO_ASSERT(false);
 }
 
 at::Tensor channel_sums(const ChannelSumsProblem& p, std::span<const at::Tensor> src) {

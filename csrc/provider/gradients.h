@@ -18,10 +18,6 @@ namespace torchalgo {
                                          std::span<const at::Tensor> src,
                                          const LayerWeights& weights);
 
-/// Returns diff_dst * activation'(x), with torch's rules for kinks and NaNs.
-[[nodiscard]] at::Tensor activation_gradient(const at::Tensor& diff_dst, const at::Tensor& x,
-                                             const PostOp& activation);
-
 /// Returns the sums of channels. `src` holds the inputs of the problem.
 [[nodiscard]] at::Tensor channel_sums(const ChannelSumsProblem& problem,
                                       std::span<const at::Tensor> src);

@@ -9,8 +9,8 @@
 
 #include "ir/primitive.h"
 #include "ir/problem.h"
+#include "ir/work.h"
 #include "provider/weights.h"
-#include "provider/work.h"
 
 namespace torchalgo {
 

@@ -150,7 +150,7 @@ class ChannelOps {
 
   void name_shuffle(Node* node) {
     const std::optional<Shuffle> shuffle = match_shuffle(node);
-    if (!shuffle) return;
+    if (!shuffle || !is_never_written(shuffle->src) || !is_never_written(node->output())) return;
     if (shuffle->is_pinned) {
       const Sizes sizes = *sizes_seen(shuffle->src);
       for (const std::int64_t dim : {2, 3}) pin_size(shuffle->src, dim, sizes[dim], node);
@@ -249,7 +249,7 @@ class ChannelOps {
 
   std::shared_ptr<Graph>& graph_;
   SeenTensors seen_;
-  std::optional<AliasDb> aliases_;  // as before the first cut, which adds views and no writers
+  std::optional<AliasDb> aliases_;  // as before the first change, which adds no writers
   std::map<const Value*, Part> parts_;
   bool is_changed_ = false;
 };

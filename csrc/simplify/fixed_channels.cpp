@@ -23,7 +23,7 @@ bool has_fixed_channels(const Value* value, const std::vector<std::int64_t>& siz
     if (is_kind(node, "aten::batch_norm") &&
         (!is_none(node->input(1)) || !is_none(node->input(3))))  // weights or running means
       return true;
-    constexpr std::array<std::string_view, 16> kKeeping = {"aten::max_pool2d",
+    constexpr std::array<std::string_view, 15> kKeeping = {"aten::max_pool2d",
                                                            "aten::avg_pool2d",
                                                            "aten::adaptive_avg_pool2d",
                                                            "aten::group_norm",
@@ -37,8 +37,7 @@ bool has_fixed_channels(const Value* value, const std::vector<std::int64_t>& siz
                                                            "aten::abs",
                                                            "aten::exp",
                                                            "aten::sqrt",
-                                                           "aten::pow",
-                                                           "aten::softplus"};
+                                                           "aten::pow"};
     const bool keeps = is_elementwise(node) || is_any(node, kKeeping);
     if (!keeps || !is_tensor(node->input(0))) return false;
     value = node->input(0);

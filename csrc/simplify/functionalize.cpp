@@ -22,7 +22,7 @@ using torch::jit::Value;
 namespace {
 
 // Their results are new memory that nothing else refers to.
-constexpr std::array<std::string_view, 48> kFresh = {"aten::conv1d",
+constexpr std::array<std::string_view, 35> kFresh = {"aten::conv1d",
                                                      "aten::conv2d",
                                                      "aten::conv3d",
                                                      "aten::conv_transpose1d",
@@ -40,20 +40,7 @@ constexpr std::array<std::string_view, 48> kFresh = {"aten::conv1d",
                                                      "aten::sub",
                                                      "aten::mul",
                                                      "aten::div",
-                                                     "aten::relu",
-                                                     "aten::relu6",
-                                                     "aten::hardtanh",
-                                                     "aten::silu",
-                                                     "aten::gelu",
-                                                     "aten::sigmoid",
-                                                     "aten::hardsigmoid",
-                                                     "aten::hardswish",
-                                                     "aten::leaky_relu",
-                                                     "aten::elu",
-                                                     "aten::mish",
-                                                     "aten::tanh",
                                                      "aten::softmax",
-                                                     "aten::clamp",
                                                      "aten::clone",
                                                      "aten::cat",
                                                      "aten::stack",
@@ -78,12 +65,22 @@ constexpr std::array<std::string_view, 15> kViews = {
     "aten::squeeze", "aten::expand",           "aten::chunk",     "aten::split",
     "aten::unbind",  "aten::split_with_sizes", "prim::ListUnpack"};
 
-// They have a twin of the same name without the last underscore.
-constexpr std::array<std::string_view, 17> kInPlace = {
-    "aten::add_",       "aten::sub_",        "aten::mul_",  "aten::div_",     "aten::relu_",
-    "aten::relu6_",     "aten::hardtanh_",   "aten::silu_", "aten::sigmoid_", "aten::hardsigmoid_",
-    "aten::hardswish_", "aten::leaky_relu_", "aten::elu_",  "aten::tanh_",    "aten::mish_",
-    "aten::clamp_",     "aten::clamp_min_"};
+// They have a twin of the same name without the last underscore, as activations do.
+constexpr std::array<std::string_view, 5> kInPlace = {"aten::add_", "aten::sub_", "aten::mul_",
+                                                      "aten::div_", "aten::clamp_min_"};
+
+bool is_in_place(const Node* node) {
+  std::string_view name = node->kind().toUnqualString();
+  if (is_any(node, kInPlace)) return true;
+  if (!node->kind().is_aten() || !name.ends_with('_')) return false;
+  name.remove_suffix(1);
+  return is_elementwise_name(name);
+}
+
+bool is_fresh(const Node* node) {
+  return is_any(node, kFresh) ||
+         (node->kind().is_aten() && is_elementwise_name(node->kind().toUnqualString()));
+}
 
 bool is_container(const Node* node) {
   return is_kind(node, "prim::ListConstruct") || is_kind(node, "prim::TupleConstruct");
@@ -163,11 +160,11 @@ class Functionalizer {
     use_inputs(node);
     if (is_container(node)) {
       track(node->output(), Tracked::Form::kContainer, parts_of(node->inputs()));
-    } else if (is_any(node, kInPlace)) {
+    } else if (is_in_place(node)) {
       change(node);
     } else if (is_any(node, kViews)) {
       make_views(node);
-    } else if (is_any(node, kFresh) && is_tensor(node->output(0))) {
+    } else if (is_fresh(node) && is_tensor(node->output(0))) {
       for (Value* output : node->outputs()) add_owner(output);
     } else {
       read_elsewhere(node);

@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 10> kStrideless = {
 
 // Returns true if the op makes new memory. Its values do not depend on its input's strides.
 bool ignores_strides(const Node* node) {
-  return is_convolution(node) || is_activation(node) ||
+  return is_convolution(node) || is_elementwise(node) ||
          std::find(kStrideless.begin(), kStrideless.end(), node->kind().toQualString()) !=
              kStrideless.end();
 }

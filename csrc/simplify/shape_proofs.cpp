@@ -18,11 +18,6 @@ using torch::jit::Value;
 
 namespace {
 
-constexpr std::array<std::string_view, 13> kActivations = {
-    "aten::relu", "aten::relu6",    "aten::silu",    "aten::hardswish",  "aten::hardsigmoid",
-    "aten::gelu", "aten::sigmoid",  "aten::tanh",    "aten::leaky_relu", "aten::elu",
-    "aten::mish", "aten::hardtanh", "aten::softplus"};
-
 constexpr std::array<std::string_view, 6> kSameSizes = {"aten::batch_norm",    "aten::group_norm",
                                                         "aten::instance_norm", "aten::softmax",
                                                         "aten::contiguous",    "aten::clone"};
@@ -44,7 +39,7 @@ constexpr std::array<std::string_view, 2> kJoins = {"aten::cat", "aten::stack"};
 
 constexpr std::array<std::string_view, 3> kBinary = {"aten::add", "aten::mul", "aten::sub"};
 
-bool keeps_sizes(const Node* node) { return is_activation(node) || is_any(node, kSameSizes); }
+bool keeps_sizes(const Node* node) { return is_elementwise(node) || is_any(node, kSameSizes); }
 
 // Returns the dimensions that a mean or sum reduces, from 0 on, in order; none if they are unknown.
 std::vector<std::int64_t> reduced_dims(const Node* node, std::int64_t rank) {
@@ -82,8 +77,6 @@ bool is_reshape(const Node* node) {
   return (is_kind(node, "aten::view") || is_kind(node, "aten::reshape")) &&
          node->input(1)->type()->kind() == c10::TypeKind::ListType;
 }
-
-bool is_activation(const Node* node) { return is_any(node, kActivations); }
 
 bool is_1x1(const Node* node) {
   if (!is_any(node, kConvolutions)) return false;

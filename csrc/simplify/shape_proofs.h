@@ -85,10 +85,6 @@ class ShapeProofs {
 /// Returns true for a convolution with constant 1x1 filters and no padding.
 [[nodiscard]] bool is_1x1(const torch::jit::Node* node);
 
-/// Returns true if each element of the result depends on the same element of the first input only,
-/// which is the only tensor among the inputs.
-[[nodiscard]] bool is_activation(const torch::jit::Node* node);
-
 /// Returns the constant argument `name` as a dimension of a tensor of `rank`, from 0 on. Returns
 /// nullopt if the argument is no constant number.
 [[nodiscard]] std::optional<std::int64_t> dim_argument(const torch::jit::Node* node,

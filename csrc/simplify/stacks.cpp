@@ -76,7 +76,7 @@ class Stacks {
     if (adds_dims && dim == 1) return parts_of_view(node);
     if (is_kind(node, "aten::mul")) return parts_of_product(node, dim);
     if (is_kind(node, "aten::softmax")) return parts_of_softmax(node, dim);
-    if (!is_activation(node)) return {};
+    if (!is_elementwise(node)) return {};
     Parts parts = parts_of(node->input(0), dim);
     for (Value*& part : parts) part = vectors_.insert_like(node, part);
     return parts;

@@ -92,7 +92,7 @@ bool has_vector_readers(const Value* value, const ShapeProofs& proofs) {
   return std::all_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
     const Node* user = use.user;
     return is_kind(user, "aten::linear") || is_kind(user, "prim::ListConstruct") ||
-           is_kind(user, "aten::size") || is_activation(user) ||
+           is_kind(user, "aten::size") || is_elementwise(user) ||
            (!user->inputs().empty() && is_tensor(user->input(0)) && reshapes_vectors(user, proofs));
   });
 }
@@ -164,7 +164,7 @@ Value* VectorImages::image_of_source(Node* node) {
   if (sizes == nullptr) return nullptr;
   if (reshapes_vectors(node, proofs_)) return as_image(src);
   const bool is_vector = sizes->size() == 2;
-  if (is_activation(node)) {
+  if (is_elementwise(node)) {
     Value* const image = as_image(src);
     return image == nullptr || image == src ? nullptr : insert_like(node, image);
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ir/activations.h"
 #include "ir/layout.h"
 
 namespace torchalgo::cpu {
@@ -59,14 +60,30 @@ std::string refuse_broken_groups(const ConvProblem& conv) {
   return fmt::format("needs groups of a multiple of 16 channels, got {} to {}", c, k);
 }
 
+namespace {
+
+kernels::Activation::Kind kernel_kind(PostOp::Kind kind) {
+  switch (kind) {
+#define TORCHALGO_CASE(enumerator, ...) \
+  case PostOp::k##enumerator:           \
+    return kernels::Activation::k##enumerator;
+    TORCHALGO_ACTIVATIONS(TORCHALGO_CASE)
+#undef TORCHALGO_CASE
+    case PostOp::kBias:
+    case PostOp::kAdd:
+      break;
+  }
+  return kernels::Activation::kNone;
+}
+
+}  // namespace
+
 kernels::Activation activation_of(const Epilogue& epilogue) {
   const auto form = as_bias_add_activation(epilogue);
   TORCHALGO_ASSERT(form.has_value());
   if (!form->activation) return kernels::Activation::kNone;
   const auto& [kind, numbers] = *form->activation;
-  const auto known = kernels::find_activation(to_string(kind));
-  TORCHALGO_ASSERT(known.has_value());
-  return {*known, static_cast<float>(numbers[0]), static_cast<float>(numbers[1])};
+  return {kernel_kind(kind), static_cast<float>(numbers[0]), static_cast<float>(numbers[1])};
 }
 
 std::int64_t variant_number(const Primitive& primitive) {

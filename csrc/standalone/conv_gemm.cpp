@@ -286,9 +286,9 @@ std::int64_t padded_columns(const ConvGemm& gemm) {
 void run(const ConvGemmVariant& variant, const ConvGemm& geometry, std::int64_t slice_bytes,
          std::int64_t slices, const RunArgs& args, const Threads& threads) {
   ConvGemm gemm = geometry;
-  gemm.src = args.src;
-  gemm.weights = args.weights;
-  gemm.bias = args.bias;
+  gemm.src = args.src[0];
+  gemm.weights = args.weights[0].weights;
+  gemm.bias = args.weights[0].bias;
   gemm.residual = args.residual;
   gemm.dst = args.dst;
   auto* workspace = static_cast<char*>(args.workspace);
@@ -300,12 +300,22 @@ void run(const ConvGemmVariant& variant, const ConvGemm& geometry, std::int64_t 
 
 }  // namespace
 
+Work strassen_work(const Problem& problem) {
+  Work work = direct_work(problem);
+  for (const Problem& layer : layers_of(problem)) {
+    const auto* conv = std::get_if<ConvProblem>(&layer);
+    if (conv != nullptr && can_strassen(*conv, Layout::kNChw16c, Layout::kNChw16c))
+      work.flops -= direct_work(layer).flops / 8;
+  }
+  return work;
+}
+
 std::int64_t conv_gemm_scratch_bytes(const ConvGemmVariant& variant, const ConvProblem& conv) {
   return variant.build.scratch_bytes(plan_conv_gemm(variant, conv));
 }
 
-StandaloneKernel bind_conv_gemm(const ConvGemmVariant& variant, const ConvProblem& conv,
-                                std::int64_t threads) {
+PlainKernel bind_conv_gemm(const ConvGemmVariant& variant, const ConvProblem& conv,
+                           std::int64_t threads) {
   ConvGemm gemm = plan_conv_gemm(variant, conv);
   const std::int64_t slice_bytes = variant.build.scratch_bytes(gemm);
   set_parts(gemm, threads);
@@ -318,12 +328,12 @@ StandaloneKernel bind_conv_gemm(const ConvGemmVariant& variant, const ConvProble
   TORCHALGO_ASSERT(!has_bias || gemm.groups == 1 || bias_floats == conv.k);
   return {
       .workspace_bytes = slice_bytes * threads,
-      .weight_floats = weight_floats,
-      .bias_floats = bias_floats,
+      .packed = {{weight_floats, bias_floats}},
       .pack =
-          [=](const PlainWeights& plain, float* weights, float* bias, const Threads& pool) {
-            pack_conv_gemm(gemm, conv, plain.weights, weights, pool);
-            if (has_bias) pad_bias(plain.bias, conv.k, bias, bias_floats);
+          [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
+              const Threads& pool) {
+            pack_conv_gemm(gemm, conv, model[0].weights, to[0].weights, pool);
+            if (has_bias) pad_bias(model[0].bias, conv.k, to[0].bias, bias_floats);
           },
       .run = [=](const RunArgs& args,
                  const Threads& pool) { run(variant, gemm, slice_bytes, threads, args, pool); }};

@@ -9,8 +9,8 @@
 
 #include "cpu_algo/kernels/conv_gemm.h"
 #include "ir/layout.h"
+#include "ir/plain_kernel.h"
 #include "ir/problem.h"
-#include "standalone/kernel.h"
 
 namespace torchalgo::cpu {
 
@@ -85,11 +85,14 @@ struct ConvGemmVariant {
   ConvGemmBuild build;
 };
 
+/// Returns direct_work() with seven of eight products in the convolutions that can_strassen().
+[[nodiscard]] Work strassen_work(const Problem& problem);
+
 /// Returns the bytes of the workspace of one thread.
 [[nodiscard]] std::int64_t conv_gemm_scratch_bytes(const ConvGemmVariant& variant,
                                                    const ConvProblem& conv);
 
-[[nodiscard]] StandaloneKernel bind_conv_gemm(const ConvGemmVariant& variant,
-                                              const ConvProblem& conv, std::int64_t threads);
+[[nodiscard]] PlainKernel bind_conv_gemm(const ConvGemmVariant& variant, const ConvProblem& conv,
+                                         std::int64_t threads);
 
 }  // namespace torchalgo::cpu

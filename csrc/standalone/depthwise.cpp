@@ -81,25 +81,25 @@ std::int64_t depthwise_bias_floats(const ConvProblem& conv, Layout layout) {
   return layout == Layout::kNhwc ? conv.c : channel_blocks(conv.c) * kBlock;
 }
 
-StandaloneKernel bind_depthwise(const ConvProblem& conv, Layout layout, DepthwiseRun run,
-                                std::int64_t threads) {
+PlainKernel bind_depthwise(const ConvProblem& conv, Layout layout, DepthwiseRun run,
+                           std::int64_t threads) {
   const kernels::Depthwise sizes = depthwise_args(conv, layout);
   const std::int64_t rows = conv.n * sizes.blocks * sizes.p;
   const Division division(rows, sizes.q * sizes.pixel * conv.r * conv.s * sizes.group, threads);
   const std::int64_t bias_floats = depthwise_bias_floats(conv, layout);
-  return {.weight_floats = depthwise_weight_floats(conv, layout),
-          .bias_floats = bias_floats,
+  return {.packed = {{depthwise_weight_floats(conv, layout), bias_floats}},
           .pack =
-              [=](const PlainWeights& plain, float* weights, float* bias, const Threads&) {
-                pack_depthwise(conv, layout, plain.weights, weights);
-                pad_bias(plain.bias, conv.c, bias, bias_floats);
+              [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
+                  const Threads&) {
+                pack_depthwise(conv, layout, model[0].weights, to[0].weights);
+                pad_bias(model[0].bias, conv.c, to[0].bias, bias_floats);
               },
           .run =
               [=](const RunArgs& args, const Threads& pool) {
                 kernels::Depthwise call = sizes;
-                call.src = args.src;
-                call.weights = args.weights;
-                call.bias = args.bias;
+                call.src = args.src[0];
+                call.weights = args.weights[0].weights;
+                call.bias = args.weights[0].bias;
                 call.residual = args.residual;
                 call.dst = args.dst;
                 run_ranges_in_slices(pool, division.ranges, division.slices,

@@ -8,8 +8,8 @@
 
 #include "cpu_algo/kernels/depthwise.h"
 #include "ir/layout.h"
+#include "ir/plain_kernel.h"
 #include "ir/problem.h"
-#include "standalone/kernel.h"
 
 namespace torchalgo::cpu {
 
@@ -30,7 +30,7 @@ void pack_depthwise(const ConvProblem& conv, Layout layout, const float* weights
 using DepthwiseRun = decltype(&kernels::default_isa::run_depthwise);
 
 /// Binds a convolution that the kernel `run` computes on at most `threads` threads.
-[[nodiscard]] StandaloneKernel bind_depthwise(const ConvProblem& conv, Layout layout,
-                                              DepthwiseRun run, std::int64_t threads);
+[[nodiscard]] PlainKernel bind_depthwise(const ConvProblem& conv, Layout layout, DepthwiseRun run,
+                                         std::int64_t threads);
 
 }  // namespace torchalgo::cpu

@@ -132,14 +132,14 @@ void multiply(const Plan& plan, const kernels::DirectBackwardFilterKernels& kern
 
 void run(Plan plan, const kernels::DirectBackwardFilterKernels& kernels, const RunArgs& args,
          const Threads& threads) {
-  plan.conv.src = args.src;
-  plan.conv.diff_dst = args.diff_dst;
+  plan.conv.src = args.src[0];
+  plan.conv.diff_dst = args.src[1];
   plan.conv.diff_weights = args.dst;
   const FilterDivision& division = plan.division;
   auto* const copy = static_cast<float*>(args.workspace);
   float* const sums = copy + plan.copy_floats;
   if (plan.copy_floats > 0) {
-    plan.source.src = args.src;
+    plan.source.src = args.src[0];
     copy_read(plan, plan.ranges.images, copy, threads);
     plan.conv.src = copy;
   }
@@ -161,8 +161,8 @@ void run(Plan plan, const kernels::DirectBackwardFilterKernels& kernels, const R
 
 }  // namespace
 
-StandaloneKernel bind_direct_backward_filter(const ConvProblem& conv, std::string_view isa,
-                                             std::int64_t threads) {
+PlainKernel bind_direct_backward_filter(const ConvProblem& conv, std::string_view isa,
+                                        std::int64_t threads) {
   const Plan plan = plan_of(conv, threads);
   const auto kernels = TORCHALGO_PICK_KERNEL(isa, direct_backward_filter_kernels)();
   return {.workspace_bytes = plan.workspace_bytes(),

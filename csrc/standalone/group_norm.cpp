@@ -50,8 +50,7 @@ std::int64_t group_norm_workspace_bytes(const GroupNormProblem& norm, Layout lay
          factors * std::int64_t{sizeof(float)};
 }
 
-StandaloneKernel bind_group_norm(const GroupNormProblem& norm, Layout layout,
-                                 std::string_view isa) {
+PlainKernel bind_group_norm(const GroupNormProblem& norm, Layout layout, std::string_view isa) {
   const kernels::GroupNorm sizes = sizes_of(norm, layout);
   const auto measure = TORCHALGO_PICK_KERNEL(isa, measure_groups);
   const auto find_factors = TORCHALGO_PICK_KERNEL(isa, find_group_factors);
@@ -60,13 +59,13 @@ StandaloneKernel bind_group_norm(const GroupNormProblem& norm, Layout layout,
   const std::int64_t parts = images * strips_of(sizes) * sizes.parts;
   const std::int64_t all_groups = images * sizes.groups;
   const std::int64_t all_pixels = images * sizes.blocks * sizes.pixels;
-  StandaloneKernel kernel;
+  PlainKernel kernel;
   kernel.workspace_bytes = group_norm_workspace_bytes(norm, layout);
   kernel.run = [=](const RunArgs& args, const Threads& threads) {
     kernels::GroupNorm call = sizes;
-    call.src = args.src;
-    call.scale = args.weights;
-    call.shift = args.bias;
+    call.src = args.src[0];
+    call.scale = args.weights[0].weights;
+    call.shift = args.weights[0].bias;
     call.dst = args.dst;
     call.moments = static_cast<kernels::Moments*>(args.workspace);
     call.factors = reinterpret_cast<float*>(call.moments + moments);

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "ir/layout.h"
+#include "ir/plain_kernel.h"
 #include "ir/problem.h"
-#include "standalone/kernel.h"
 
 namespace torchalgo::cpu {
 
@@ -16,7 +16,7 @@ namespace torchalgo::cpu {
 /// Binds an f32 group norm with src and dst in `layout`: nchw, nhwc or nChw16c. `isa` names the
 /// instruction set of the kernels. The epilogue may hold one activation. The kernel reads the
 /// model's own weights: the scale, and the shift as the bias.
-[[nodiscard]] StandaloneKernel bind_group_norm(const GroupNormProblem& norm, Layout layout,
-                                               std::string_view isa);
+[[nodiscard]] PlainKernel bind_group_norm(const GroupNormProblem& norm, Layout layout,
+                                          std::string_view isa);
 
 }  // namespace torchalgo::cpu

@@ -25,17 +25,16 @@ kernels::LayerNorm sizes_of(const LayerNormProblem& norm, Layout layout) {
 
 }  // namespace
 
-StandaloneKernel bind_layer_norm(const LayerNormProblem& norm, Layout layout,
-                                 std::string_view isa) {
+PlainKernel bind_layer_norm(const LayerNormProblem& norm, Layout layout, std::string_view isa) {
   const kernels::LayerNorm sizes = sizes_of(norm, layout);
   const std::int64_t grain = grain_of(norm.c);
   return {
       .run = [=, pixels = norm.n * sizes.pixels, run = TORCHALGO_PICK_KERNEL(isa, run_layer_norm)](
                  const RunArgs& args, const Threads& threads) {
         kernels::LayerNorm call = sizes;
-        call.src = args.src;
-        call.scale = args.weights;
-        call.shift = args.bias;
+        call.src = args.src[0];
+        call.scale = args.weights[0].weights;
+        call.shift = args.weights[0].bias;
         call.dst = args.dst;
         parallel_for(threads, pixels, grain,
                      [&](std::int64_t begin, std::int64_t end) { run(call, begin, end); });

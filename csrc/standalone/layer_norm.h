@@ -4,15 +4,15 @@
 #include <string_view>
 
 #include "ir/layout.h"
+#include "ir/plain_kernel.h"
 #include "ir/problem.h"
-#include "standalone/kernel.h"
 
 namespace torchalgo::cpu {
 
 /// Binds an f32 norm over channels with src and dst in `layout`: nchw, nhwc or nChw16c. `isa` names
 /// the instruction set of the kernels. It reads the model's own weights: the scale, and the shift
 /// as the bias.
-[[nodiscard]] StandaloneKernel bind_layer_norm(const LayerNormProblem& norm, Layout layout,
-                                               std::string_view isa);
+[[nodiscard]] PlainKernel bind_layer_norm(const LayerNormProblem& norm, Layout layout,
+                                          std::string_view isa);
 
 }  // namespace torchalgo::cpu

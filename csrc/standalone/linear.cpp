@@ -39,7 +39,7 @@ std::int64_t linear_panel_floats(std::int64_t k, std::int64_t c) {
   return linear_panel_count(k) * kernels::kLinearPanel * channel_blocks(c) * kBlock;
 }
 
-StandaloneKernel bind_linear(const LinearProblem& linear, bool has_panels, std::string_view isa) {
+PlainKernel bind_linear(const LinearProblem& linear, bool has_panels, std::string_view isa) {
   const std::int64_t c = linear.c, k = linear.k;
   const kernels::Linear sizes = {nullptr,  nullptr, nullptr, nullptr,
                                  linear.n, c,       k,       activation_of(linear.epilogue)};
@@ -47,18 +47,19 @@ StandaloneKernel bind_linear(const LinearProblem& linear, bool has_panels, std::
                                    : TORCHALGO_PICK_KERNEL(isa, run_linear);
   const std::int64_t rows_per_task = has_panels ? kernels::kLinearPanel : 1;
   const std::int64_t tasks = has_panels ? linear_panel_count(k) : k;
-  StandaloneKernel kernel;
+  PlainKernel kernel;
   if (has_panels) {
-    kernel.weight_floats = linear_panel_floats(k, c);
-    kernel.pack = [=](const PlainWeights& plain, float* weights, float*, const Threads&) {
-      pack_linear_panels(k, c, plain.weights, weights);
+    kernel.packed = {{linear_panel_floats(k, c), 0}};
+    kernel.pack = [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
+                      const Threads&) {
+      pack_linear_panels(k, c, model[0].weights, to[0].weights);
     };
   }
   kernel.run = [=](const RunArgs& args, const Threads& threads) {
     kernels::Linear call = sizes;
-    call.src = args.src;
-    call.weights = args.weights;
-    call.bias = args.bias;
+    call.src = args.src[0];
+    call.weights = args.weights[0].weights;
+    call.bias = args.weights[0].bias;
     call.dst = args.dst;
     run_linear(run, call, tasks, rows_per_task, threads);
   };

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "cpu_algo/kernels/linear.h"
+#include "ir/plain_kernel.h"
 #include "ir/problem.h"
-#include "standalone/kernel.h"
 
 namespace torchalgo::cpu {
 
@@ -36,7 +36,7 @@ void pack_linear_panels(std::int64_t k, std::int64_t c, const float* weights, fl
 
 /// Binds an f32 linear layer of few inputs that reads panels, or, if `has_panels` is false, the
 /// model's own weights. It reads the model's own bias.
-[[nodiscard]] StandaloneKernel bind_linear(const LinearProblem& linear, bool has_panels,
-                                           std::string_view isa);
+[[nodiscard]] PlainKernel bind_linear(const LinearProblem& linear, bool has_panels,
+                                      std::string_view isa);
 
 }  // namespace torchalgo::cpu

@@ -91,8 +91,8 @@ Plan plan_of(const ConvProblem& conv, const kernels::PaddedBackwardFilter& args,
 
 void run(Plan plan, const kernels::PaddedBackwardFilterKernels& kernels, const RunArgs& args,
          const Threads& threads) {
-  plan.conv.src = args.src;
-  plan.conv.diff_dst = args.diff_dst;
+  plan.conv.src = args.src[0];
+  plan.conv.diff_dst = args.src[1];
   plan.conv.diff_weights = args.dst;
   auto* const sums = static_cast<float*>(args.workspace);
   float* const copies = sums + plan.blocks * plan.parts * plan.sum_floats;
@@ -113,23 +113,23 @@ void run(Plan plan, const kernels::PaddedBackwardFilterKernels& kernels, const R
   }
 }
 
-StandaloneKernel bind(const Plan& plan, const kernels::PaddedBackwardFilterKernels& kernels) {
+PlainKernel bind(const Plan& plan, const kernels::PaddedBackwardFilterKernels& kernels) {
   return {.workspace_bytes = plan.workspace_bytes(),
           .run = [=](const RunArgs& args, const Threads& pool) { run(plan, kernels, args, pool); }};
 }
 
 }  // namespace
 
-StandaloneKernel bind_stem_backward_filter(const ConvProblem& conv, Layout src,
-                                           std::string_view isa, std::int64_t threads) {
+PlainKernel bind_stem_backward_filter(const ConvProblem& conv, Layout src, std::string_view isa,
+                                      std::int64_t threads) {
   const std::int64_t sums = channel_blocks(conv.k) * kBlock * conv.c * conv.r * conv.s;
   const kernels::PaddedBackwardFilter args = sizes_of(conv, src, Layout::kNChw16c);
   return bind(plan_of(conv, args, conv.c, 1, kStemTasks, sums, threads),
               TORCHALGO_PICK_KERNEL(isa, stem_backward_filter_kernels)());
 }
 
-StandaloneKernel bind_depthwise_backward_filter(const ConvProblem& conv, Layout layout,
-                                                std::string_view isa, std::int64_t threads) {
+PlainKernel bind_depthwise_backward_filter(const ConvProblem& conv, Layout layout,
+                                           std::string_view isa, std::int64_t threads) {
   const kernels::PaddedBackwardFilter args = sizes_of(conv, layout, layout);
   return bind(plan_of(conv, args, kBlock, channel_blocks(conv.c), kDepthwiseTasks,
                       conv.r * conv.s * kBlock, threads),

@@ -5,22 +5,21 @@
 #include <string_view>
 
 #include "ir/layout.h"
+#include "ir/plain_kernel.h"
 #include "ir/problem.h"
-#include "standalone/kernel.h"
 
 namespace torchalgo::cpu {
 
 /// Binds the gradient with respect to the weights of a convolution of one group and few input
 /// channels, without dilation. src lies in `src`, nchw or nhwc, and diff_dst in nChw16c. The result
 /// does not depend on the number of threads.
-[[nodiscard]] StandaloneKernel bind_stem_backward_filter(const ConvProblem& conv, Layout src,
-                                                         std::string_view isa,
-                                                         std::int64_t threads);
+[[nodiscard]] PlainKernel bind_stem_backward_filter(const ConvProblem& conv, Layout src,
+                                                    std::string_view isa, std::int64_t threads);
 
 /// Binds the gradient with respect to the weights of a convolution with one filter per channel,
 /// without dilation. Both tensors lie in `layout`: nChw16c or, with 16 channels or more, nhwc.
-[[nodiscard]] StandaloneKernel bind_depthwise_backward_filter(const ConvProblem& conv,
-                                                              Layout layout, std::string_view isa,
-                                                              std::int64_t threads);
+[[nodiscard]] PlainKernel bind_depthwise_backward_filter(const ConvProblem& conv, Layout layout,
+                                                         std::string_view isa,
+                                                         std::int64_t threads);
 
 }  // namespace torchalgo::cpu

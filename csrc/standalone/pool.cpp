@@ -61,11 +61,11 @@ void run_pool(const PoolPlan& plan, const float* src, float* dst, const Threads&
                [&](std::int64_t begin, std::int64_t end) { plan.run(pool, begin, end); });
 }
 
-StandaloneKernel bind_pool(const PoolProblem& problem, Layout layout, std::string_view isa,
-                           std::int64_t threads) {
+PlainKernel bind_pool(const PoolProblem& problem, Layout layout, std::string_view isa,
+                      std::int64_t threads) {
   const PoolPlan plan = plan_pool(TORCHALGO_PICK_KERNEL(isa, run_pool), problem, layout, threads);
   return {.run = [plan](const RunArgs& args, const Threads& pool) {
-    run_pool(plan, args.src, args.dst, pool);
+    run_pool(plan, args.src[0], args.dst, pool);
   }};
 }
 

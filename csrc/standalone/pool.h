@@ -6,8 +6,8 @@
 
 #include "cpu_algo/kernels/pool.h"
 #include "ir/layout.h"
+#include "ir/plain_kernel.h"
 #include "ir/problem.h"
-#include "standalone/kernel.h"
 
 namespace torchalgo::cpu {
 
@@ -30,7 +30,7 @@ void run_pool(const PoolPlan& plan, const float* src, float* dst, const Threads&
 [[nodiscard]] kernels::Pool pool_sizes(const PoolProblem& problem, std::int64_t lanes);
 
 /// Binds an f32 pooling with src and dst in one layout: nchw, nhwc or nChw16c.
-[[nodiscard]] StandaloneKernel bind_pool(const PoolProblem& problem, Layout layout,
-                                         std::string_view isa, std::int64_t threads);
+[[nodiscard]] PlainKernel bind_pool(const PoolProblem& problem, Layout layout, std::string_view isa,
+                                    std::int64_t threads);
 
 }  // namespace torchalgo::cpu

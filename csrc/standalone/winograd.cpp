@@ -26,8 +26,7 @@ constexpr std::int64_t kMaxPanelBlocks = 2;
 struct Blocking {
   std::int64_t tiles = 0;
   std::int64_t count = 0;
-  Blocking(std::int64_t tiles, std::int64_t max_tiles)
-      : tiles(tiles), count(ceil_div(tiles, max_tiles)) {}
+  Blocking(std::int64_t of, std::int64_t max_tiles) : tiles(of), count(ceil_div(of, max_tiles)) {}
   [[nodiscard]] std::int64_t largest() const { return ceil_div(tiles, count); }
   [[nodiscard]] kernels::TileBlock block(std::int64_t i) const {
     const std::int64_t begin = tiles * i / count;
@@ -190,9 +189,9 @@ void run_by_panels(const kernels::Winograd& args, const kernels::WinogradKernels
 void run(const kernels::Winograd& geometry, const kernels::WinogradKernels& kernels,
          const Division& division, const RunArgs& args, const Threads& threads) {
   kernels::Winograd winograd = geometry;
-  winograd.src = args.src;
-  winograd.weights = args.weights;
-  winograd.bias = args.bias;
+  winograd.src = args.src[0];
+  winograd.weights = args.weights[0].weights;
+  winograd.bias = args.weights[0].bias;
   winograd.residual = args.residual;
   winograd.dst = args.dst;
   const auto run_part = division.is_by_blocks ? run_by_blocks : run_by_panels;
@@ -206,7 +205,7 @@ std::int64_t floats_per_k_block(const WinogradTile& tile, const ConvProblem& con
 // The weights as kernels::Winograd wants them, transformed in double, and the bias of whole blocks.
 // A panel is [weights, c_blocks of a group * 16, blocks * 16], zero beyond the channels that exist.
 void pack(const WinogradTile& tile, const kernels::Winograd& geometry, const ConvProblem& conv,
-          const Packing& packing, const PlainWeights& plain, float* weights, float* bias,
+          const Packing& packing, const LayerPointers& model, const PackedPointers& to,
           const Threads& threads) {
   const std::int64_t block_floats = floats_per_k_block(tile, conv);
   kernels::WinogradWeights call = {};
@@ -222,14 +221,14 @@ void pack(const WinogradTile& tile, const kernels::Winograd& geometry, const Con
                    const kernels::WinogradPanel panel = kernels::winograd_panel(geometry, i);
                    const std::int64_t first = panel.begin * kBlock;
                    kernels::WinogradWeights one = call;
-                   one.weights = plain.weights + first * call.channels * call.r * call.s;
-                   one.dst = weights + panel.begin * block_floats;
+                   one.weights = model.weights + first * call.channels * call.r * call.s;
+                   one.dst = to.weights + panel.begin * block_floats;
                    one.filters = std::min(conv.k - first, panel.count * kBlock);
                    one.width = panel.count * kBlock;
                    packing.transform(one);
                  }
                });
-  pad_bias(plain.bias, conv.k, bias, geometry.k_blocks * kBlock);
+  pad_bias(model.bias, conv.k, to.bias, geometry.k_blocks * kBlock);
 }
 
 }  // namespace
@@ -251,8 +250,8 @@ std::int64_t winograd_scratch_bytes(const WinogradVariant& variant, const ConvPr
   return Scratch(variant.tile, channel_blocks(conv.c), blocking.largest()).bytes();
 }
 
-StandaloneKernel bind_winograd(const WinogradVariant& variant, const ConvProblem& conv,
-                               std::string_view isa, std::int64_t threads) {
+PlainKernel bind_winograd(const WinogradVariant& variant, const ConvProblem& conv,
+                          std::string_view isa, std::int64_t threads) {
   const WinogradTile tile = variant.tile;
   const auto* const known = std::ranges::find(kernels::kWinogradTiles, tile);
   TORCHALGO_ASSERT(known != std::end(kernels::kWinogradTiles));
@@ -262,15 +261,14 @@ StandaloneKernel bind_winograd(const WinogradVariant& variant, const ConvProblem
   const Division division(tile, geometry, winograd_tiles(tile, conv), variant.most_tiles, threads);
   const Packing packing = {TORCHALGO_PICK_KERNEL(isa, transform_winograd_weights),
                            filter_matrix(tile.h), filter_matrix(tile.w)};
-  return {.workspace_bytes = division.scratch.bytes() * threads,
-          .weight_floats = geometry.k_blocks * floats_per_k_block(tile, conv),
-          .bias_floats = geometry.k_blocks * kBlock,
-          .pack =
-              [=](const PlainWeights& plain, float* weights, float* bias, const Threads& pool) {
-                pack(tile, geometry, conv, packing, plain, weights, bias, pool);
-              },
-          .run = [=](const RunArgs& args,
-                     const Threads& pool) { run(geometry, kernels, division, args, pool); }};
+  return {
+      .workspace_bytes = division.scratch.bytes() * threads,
+      .packed = {{geometry.k_blocks * floats_per_k_block(tile, conv), geometry.k_blocks * kBlock}},
+      .pack =
+          [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
+              const Threads& pool) { pack(tile, geometry, conv, packing, model[0], to[0], pool); },
+      .run = [=](const RunArgs& args,
+                 const Threads& pool) { run(geometry, kernels, division, args, pool); }};
 }
 
 }  // namespace torchalgo::cpu

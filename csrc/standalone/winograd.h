@@ -6,8 +6,8 @@
 
 #include "cpu_algo/kernels/winograd.h"
 #include "ir/layout.h"
+#include "ir/plain_kernel.h"
 #include "ir/problem.h"
-#include "standalone/kernel.h"
 
 namespace torchalgo::cpu {
 
@@ -32,8 +32,7 @@ struct WinogradVariant {
 
 /// Binds a convolution without dilation and groups, with the filter and stride of the tile. `isa`
 /// names the instruction set of the kernels.
-[[nodiscard]] StandaloneKernel bind_winograd(const WinogradVariant& variant,
-                                             const ConvProblem& conv, std::string_view isa,
-                                             std::int64_t threads);
+[[nodiscard]] PlainKernel bind_winograd(const WinogradVariant& variant, const ConvProblem& conv,
+                                        std::string_view isa, std::int64_t threads);
 
 }  // namespace torchalgo::cpu

@@ -185,8 +185,8 @@ void run_by_channels(const Plan& plan, const Kernels& kernels, void* workspace,
 }
 
 void run(Plan plan, const Kernels& kernels, const RunArgs& args, const Threads& threads) {
-  plan.src.src = args.src;
-  plan.dst.diff_dst = args.diff_dst;
+  plan.src.src = args.src[0];
+  plan.dst.diff_dst = args.src[1];
   plan.dst.diff_weights = args.dst;
   const auto run_part = plan.parts > 1 ? run_by_tiles : run_by_channels;
   run_part(plan, kernels, args.workspace, threads);
@@ -199,9 +199,9 @@ std::int64_t winograd_backward_filter_tile_bytes(const ConvProblem& conv, std::i
   return (plan.v_floats + plan.e_floats) * kFloatBytes;
 }
 
-StandaloneKernel bind_winograd_backward_filter(const ConvProblem& conv, Layout layout,
-                                               std::int64_t most_tiles, std::string_view isa,
-                                               std::int64_t threads) {
+PlainKernel bind_winograd_backward_filter(const ConvProblem& conv, Layout layout,
+                                          std::int64_t most_tiles, std::string_view isa,
+                                          std::int64_t threads) {
   const auto* const known = std::ranges::find(kernels::kWinogradTiles, kBackwardFilterTile);
   TORCHALGO_ASSERT(known != std::end(kernels::kWinogradTiles));
   const auto index = static_cast<int>(known - std::begin(kernels::kWinogradTiles));

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "ir/layout.h"
+#include "ir/plain_kernel.h"
 #include "ir/problem.h"
-#include "standalone/kernel.h"
 
 namespace torchalgo::cpu {
 
@@ -17,9 +17,8 @@ namespace torchalgo::cpu {
 /// Binds the gradient of a 3x3 convolution of stride 1, without dilation, with respect to its
 /// weights. src and diff_dst lie in `layout`, nChw16c or nhwc. At most `most_tiles` tiles are
 /// transformed at a time. The bits of the result may depend on `threads`, but on nothing else.
-[[nodiscard]] StandaloneKernel bind_winograd_backward_filter(const ConvProblem& conv, Layout layout,
-                                                             std::int64_t most_tiles,
-                                                             std::string_view isa,
-                                                             std::int64_t threads);
+[[nodiscard]] PlainKernel bind_winograd_backward_filter(const ConvProblem& conv, Layout layout,
+                                                        std::int64_t most_tiles,
+                                                        std::string_view isa, std::int64_t threads);
 
 }  // namespace torchalgo::cpu

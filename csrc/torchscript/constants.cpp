@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 
+#include "ir/post_op.h"
+
 namespace torchalgo {
 
 using torch::jit::toIValue;
@@ -134,13 +136,17 @@ bool is_permute(const torch::jit::Node* node, const std::vector<std::int64_t>& d
   return found == dims;
 }
 
+bool is_elementwise_name(std::string_view name) {
+  if (name == "hardtanh" || name == "softplus") return true;  // a clamp, and a part of mish
+  return std::any_of(kPostOps.begin(), kPostOps.end(), [&](const auto& entry) {
+    return is_activation(entry.first) && entry.second == name;
+  });
+}
+
 bool is_elementwise(const torch::jit::Node* node) {
-  constexpr std::array<std::string_view, 13> kElementwise = {
-      "aten::gelu",        "aten::relu",    "aten::relu6", "aten::silu",       "aten::hardswish",
-      "aten::hardsigmoid", "aten::sigmoid", "aten::tanh",  "aten::leaky_relu", "aten::clamp",
-      "aten::hardtanh",    "aten::mish",    "aten::elu"};
+  if (!node->kind().is_aten() || !is_elementwise_name(node->kind().toUnqualString())) return false;
   const auto inputs = node->inputs();
-  return is_any(node, kElementwise) && std::none_of(inputs.begin() + 1, inputs.end(), is_tensor);
+  return std::none_of(inputs.begin() + 1, inputs.end(), is_tensor);
 }
 
 bool is_constant_linear(const torch::jit::Node* node) {

@@ -51,8 +51,12 @@ template <std::size_t N>
 /// Returns true if the node permutes a tensor by the constant `dims`, which are not negative.
 [[nodiscard]] bool is_permute(const torch::jit::Node* node, const std::vector<std::int64_t>& dims);
 
-/// Returns true if the op changes each element of its first argument by itself, whatever the rank
-/// is. Its other arguments are numbers.
+/// Returns true for the name of an op of ATen that is an activation, such as "silu". All such ops
+/// make a new tensor; those that end with "_" change their argument.
+[[nodiscard]] bool is_elementwise_name(std::string_view name);
+
+/// Returns true if the op is an activation, which changes each element of its first argument by
+/// itself, whatever the rank is. Its other arguments are numbers.
 [[nodiscard]] bool is_elementwise(const torch::jit::Node* node);
 
 /// Returns true for a linear layer with constant weights [k, c], and a constant bias or none.

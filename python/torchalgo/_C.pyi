@@ -191,6 +191,7 @@ def algorithms() -> list[tuple[str, int]]: ...  # name and version of every row
 def parse_graph(text: str) -> Graph: ...  # Error naming the line that is not of a graph
 def matches_name(name: str, pattern: str) -> bool: ...  # as an override's: csrc/ir/primitive.h
 def is_view(primitive: str) -> bool: ...  # costs nothing by construction
+def activation_names() -> list[str]: ...  # as in problems, and of torch's functions
 def parse_problem(text: str) -> str: ...  # the canonical spelling; Error if it is none
 def layers_of(problem: str) -> list[str]: ...  # the convolutions of a chain, else itself
 def weight_sizes(problem: str) -> list[int]: ...  # kcrs, no chain; empty: it has none
@@ -225,6 +226,15 @@ def cudnn_absence() -> str: ...  # why there is none; empty if there is one
 def cudnn_execution_stats() -> dict[str, int]: ...  # the fields of cudnn::ExecutionStats
 def cudnn_properties_of_gpu(index: int) -> str: ...  # JSON, as cuDNN writes it
 def cudnn_plan(problem: str, primitive: Primitive, device: Device) -> tuple[int, str]: ...  # JSON
+
+class Erratum:
+    """A rule that refuses an engine; -1 for no end."""
+
+    def __init__(
+        self, id: str, operation: str, engine: int, first_version: int, end_version: int
+    ) -> None: ...
+
+def set_cudnn_errata(rules: Sequence[Erratum]) -> None: ...  # in place of those set before
 def legacy_algorithms(direction: str) -> list[tuple[int, str]]: ...  # (number, word) of fwd, ...
 
 class MeasureOptions(TypedDict, total=False):
@@ -430,7 +440,7 @@ class WeightWatch:
     # The text of the first change, and whether it is one of a weight; None if there is none.
     def first_change(self) -> tuple[str, bool] | None: ...
 
-# The weights and the layers of a model (csrc/module_layers.h). Each entry is the dict of a module
+# The weights and the layers of a model (csrc/python/layers.h). Each entry is the dict of a module
 # that holds a weight or a setting, and its key.
 class ModelWatch(WeightWatch):
     why_original: str  # why no plan of the model runs; "" if one may run

@@ -35,6 +35,10 @@ from torchalgo._base import error_code as _error_code  # noqa: E402
 _C.Error.code = property(_error_code.code_of)  # type: ignore[assignment]  # C++ registers it
 _C.Error.__doc__ = _error_code.ERROR_DOC
 
+from torchalgo._base import cudnn_errata as _cudnn_errata  # noqa: E402
+
+_cudnn_errata.set_errata()
+
 from torchalgo import backends, dynamo, energy, nn, pbqp  # noqa: E402
 from torchalgo._api.convert import convert, set_algorithms  # noqa: E402
 from torchalgo._api.enable import algorithms, disable, enable, record_runs  # noqa: E402

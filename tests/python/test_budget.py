@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 import torchalgo
+from support.activations import ACTIVATIONS
 from support.nets import arguments, make_net
 from support.slow_machine import Clock, SlowMachine
 from torchalgo import _C
@@ -141,7 +142,8 @@ def test_a_check_on_a_smaller_image_keeps_channels_filter_and_edges() -> None:
     for problem, small_problem in (
         ("bwd_normalize_f32_n8c16h140w140_eps1e-05+relu", "n1c16h140w140_eps1e-05+relu"),
         ("concat_f32_n8c64x32h56w56", "n1c64x32h56w56"),
-        ("relu_f32_n8c16h140w140", "n1c16h140w140"),
+        *((f"{name}_f32_n8c16h140w140", "n1c16h140w140") for name in ACTIVATIONS),
+        *((f"bwd_{name}_f32_n8c16h140w140", "n1c16h140w140") for name in ACTIVATIONS),
         ("bwd_data_f32_n8c3h56w56_k8r3s3_st1x1_pad1x1_dil1x1_g1", "n1c3h56w56_k8r3s3_st1x1"),
     ):
         kind = problem[: problem.index("n8")]

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from support.activations import ACTIVATIONS
 from support.false_plans import dearer_rows, is_refused, take_row
 from support.plan_samples import (
     GraphText,
@@ -27,6 +28,7 @@ from support.plan_samples import (
 from torchalgo.pbqp import Problem, solve
 from torchalgo.verify import check_certificate
 from torchalgo.verify.check_claims import (
+    APPENDED,
     TICKS_PER_US,
     Graph,
     check_claims,
@@ -41,6 +43,12 @@ MUTANTS = 10_000
 
 
 # ---- what is true is accepted --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_each_activation_may_follow_in_the_same_call(activation: str) -> None:
+    found = APPENDED.match(f"{activation}_f32_n1c1h1w1")
+    assert found is not None and found[1] == activation
 
 
 @pytest.mark.parametrize("name", NETWORKS)

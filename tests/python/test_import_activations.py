@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 import pytest
@@ -74,6 +75,7 @@ KNOWN: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
     "leaky_relu, module": ("leaky_relu0.2", nn.LeakyReLU(0.2)),
     "leaky_relu, in place": ("leaky_relu0.1", nn.LeakyReLU(0.1, inplace=True)),
     "leaky_relu, negative slope": ("leaky_relu-0.5", lambda x: F.leaky_relu(x, -0.5)),
+    "gelu, in place": ("gelu", lambda x: torch.ops.aten.gelu_(x)),
     "mish": ("mish", nn.Mish()),
     "mish, in place": ("mish", lambda x: F.mish(x, inplace=True)),
     "elu": ("elu1", F.elu),
@@ -124,6 +126,15 @@ def test_what_only_looks_like_one_stays(name: str) -> None:
 def test_an_activation_of_torch_is_planned(name: str) -> None:
     expected, function = KNOWN[name]
     assert activations_of(function) == {expected}
+
+
+@pytest.mark.parametrize("end", ["", "_"])
+@pytest.mark.parametrize("name", _C.activation_names())
+def test_each_activation_of_the_table_is_planned_also_in_place(name: str, end: str) -> None:
+    operator = getattr(torch.ops.aten, name.removesuffix("_tanh") + end)
+    arguments = {"clamp": {"min": -1, "max": 2}, "gelu_tanh": {"approximate": "tanh"}}.get(name, {})
+    (found,) = activations_of(lambda x: operator(x, **arguments))
+    assert re.fullmatch(rf"{name}[-\d.x]*", found)
 
 
 @pytest.mark.parametrize("name", LEFT)

@@ -16,12 +16,19 @@ from torchvision.ops import StochasticDepth
 import torchalgo
 from support.random_views import random_views_net
 from support.training_models import check_one_region, images, options, trio, weighted
+from torchalgo import _C
+from torchalgo._train import known_ops
 from torchalgo._train.trace import trace
 
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+def test_each_activation_of_the_table_is_known() -> None:
+    # gelu_tanh is a gelu whose argument `approximate` is "tanh".
+    assert {*known_ops._ACTIVATIONS.values(), "gelu_tanh"} == set(_C.activation_names())
 
 
 # ---- pooling by functions, and paddings by words -------------------------------------------------

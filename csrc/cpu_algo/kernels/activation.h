@@ -2,33 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string_view>
+
+#include "ir/activations.h"
 
 namespace torchalgo::kernels {
-
-// All activations: the enumerator without its k, and the name in problems.
-#define TORCHALGO_ACTIVATIONS(X) \
-  X(None, "")                    \
-  X(Relu, "relu")                \
-  X(Relu6, "relu6")              \
-  X(Clamp, "clamp")              \
-  X(Hardswish, "hardswish")      \
-  X(Silu, "silu")                \
-  X(Sigmoid, "sigmoid")          \
-  X(Hardsigmoid, "hardsigmoid")  \
-  X(Gelu, "gelu")                \
-  X(GeluTanh, "gelu_tanh")       \
-  X(Mish, "mish")                \
-  X(Tanh, "tanh")                \
-  X(Elu, "elu")                  \
-  X(LeakyRelu, "leaky_relu")
 
 /// The function that is applied to each result before it is stored. Each equals torch's function of
 /// this name.
 struct Activation {
   enum Kind : std::uint8_t {  // no `using enum`, which GCC 12 cannot read in templates
-#define TORCHALGO_ENUMERATOR(enumerator, name) k##enumerator,
+    kNone,
+#define TORCHALGO_ENUMERATOR(enumerator, ...) k##enumerator,
     TORCHALGO_ACTIVATIONS(TORCHALGO_ENUMERATOR)
 #undef TORCHALGO_ENUMERATOR
   };
@@ -39,22 +23,22 @@ struct Activation {
   float numbers[2] = {};
 
   // A kind without numbers is an activation.
-  constexpr Activation(Kind kind = kNone, float first = 0, float second = 0)
-      : kind(kind), numbers{first, second} {}
+  constexpr Activation(Kind of = kNone, float first = 0, float second = 0)
+      : kind(of), numbers{first, second} {}
 };
-
-/// Returns the kind of activation of a name, or nullopt if no kernel computes it.
-[[nodiscard]] constexpr std::optional<Activation::Kind> find_activation(std::string_view wanted) {
-#define TORCHALGO_IF_NAMED(enumerator, name) \
-  if (wanted == name) return Activation::k##enumerator;
-  TORCHALGO_ACTIVATIONS(TORCHALGO_IF_NAMED)
-#undef TORCHALGO_IF_NAMED
-  return std::nullopt;
-}
 
 /// Returns true if the activation maps 0 to 0, so that pad lanes stay zero without further work.
 [[nodiscard]] constexpr bool keeps_zero(const Activation& activation) {
-  return activation.kind != Activation::kSigmoid && activation.kind != Activation::kHardsigmoid;
+  switch (activation.kind) {
+#define TORCHALGO_CASE(enumerator, name, numbers, keeps_zero) \
+  case Activation::k##enumerator:                             \
+    return keeps_zero;
+    TORCHALGO_ACTIVATIONS(TORCHALGO_CASE)
+#undef TORCHALGO_CASE
+    case Activation::kNone:
+      break;
+  }
+  return true;
 }
 
 /// Returns true if the activation clamps the value to [low, high], which takes almost no time.

@@ -60,28 +60,33 @@ inline Vec activation_gradient(const Vec& diff, const Vec& x, const Activation& 
     const Vec above = where_at_most(x, Vec(clamp.low), zero, diff);
     // A ReLU has no upper bound, so an infinite x keeps its gradient.
     return kind == Activation::kRelu ? above : where_at_most(Vec(clamp.high), x, zero, above);
-  }
-  if constexpr (kind == Activation::kHardswish) {
+  } else if constexpr (kind == Activation::kHardswish) {
     const Vec inner = diff * fmadd(x, Vec(1.0F / 3), Vec(0.5F));
     return where_less(three, x, diff, where_less(x, zero - three, zero, inner));
-  }
-  if constexpr (kind == Activation::kHardsigmoid) {
+  } else if constexpr (kind == Activation::kHardsigmoid) {
     const Vec inner = where_less(x, three, diff * Vec(1.0F / 6), zero);
     return where_less(zero - three, x, inner, zero);
-  }
-  if constexpr (kind == Activation::kSilu) {
+  } else if constexpr (kind == Activation::kSilu) {
     const Vec y = clamp_min(x, Vec(-87.0F));
     return diff * logistic_slope(y, y);
-  }
-  if constexpr (kind == Activation::kSigmoid) return diff * logistic_derivative(x);
-  if constexpr (kind == Activation::kTanh) return diff * Vec(4.0F) * logistic_derivative(x + x);
-  if constexpr (kind == Activation::kGelu) return diff * gelu_derivative(x);
-  if constexpr (kind == Activation::kGeluTanh) return diff * gelu_tanh_derivative(x);
-  if constexpr (kind == Activation::kMish) return diff * mish_derivative(x);
-  if constexpr (kind == Activation::kElu)
+  } else if constexpr (kind == Activation::kSigmoid) {
+    return diff * logistic_derivative(x);
+  } else if constexpr (kind == Activation::kTanh) {
+    return diff * Vec(4.0F) * logistic_derivative(x + x);
+  } else if constexpr (kind == Activation::kGelu) {
+    return diff * gelu_derivative(x);
+  } else if constexpr (kind == Activation::kGeluTanh) {
+    return diff * gelu_tanh_derivative(x);
+  } else if constexpr (kind == Activation::kMish) {
+    return diff * mish_derivative(x);
+  } else if constexpr (kind == Activation::kElu) {
     return where_less(zero, x, diff, diff * number * exp_minus(zero - x));
-  if constexpr (kind == Activation::kLeakyRelu) return where_less(zero, x, diff, diff * number);
-  return diff;
+  } else if constexpr (kind == Activation::kLeakyRelu) {
+    return where_less(zero, x, diff, diff * number);
+  } else {
+    static_assert(kind == Activation::kNone, "lacks the gradient of an activation");
+    return diff;
+  }
 }
 
 // `activation` is passed by value for the same reason as in activate_range.

@@ -164,21 +164,30 @@ inline Vec activate(const Vec& x, const Activation& activation = kind) {
   if constexpr (is_clamp(kind)) {
     const Clamp clamp = clamp_of({kind, activation.numbers[0], activation.numbers[1]});
     return apply_clamp(x, Vec(clamp.low), Vec(clamp.high));
-  }
-  if constexpr (kind == Activation::kHardswish)
+  } else if constexpr (kind == Activation::kHardswish) {
     return x * apply_clamp(x + three, zero, six) * sixth;
-  if constexpr (kind == Activation::kSilu) return x / (one + exp_minus(x));
-  if constexpr (kind == Activation::kSigmoid) return one / (one + exp_minus(x));
-  if constexpr (kind == Activation::kHardsigmoid) return apply_clamp(x + three, zero, six) * sixth;
-  if constexpr (kind == Activation::kGelu) return gelu(x);
-  if constexpr (kind == Activation::kGeluTanh) return gelu_tanh(x);
-  if constexpr (kind == Activation::kMish) return mish(x);
-  if constexpr (kind == Activation::kTanh) return tanh(x);
-  if constexpr (kind == Activation::kElu)
+  } else if constexpr (kind == Activation::kSilu) {
+    return x / (one + exp_minus(x));
+  } else if constexpr (kind == Activation::kSigmoid) {
+    return one / (one + exp_minus(x));
+  } else if constexpr (kind == Activation::kHardsigmoid) {
+    return apply_clamp(x + three, zero, six) * sixth;
+  } else if constexpr (kind == Activation::kGelu) {
+    return gelu(x);
+  } else if constexpr (kind == Activation::kGeluTanh) {
+    return gelu_tanh(x);
+  } else if constexpr (kind == Activation::kMish) {
+    return mish(x);
+  } else if constexpr (kind == Activation::kTanh) {
+    return tanh(x);
+  } else if constexpr (kind == Activation::kElu) {
     return fmadd(exp_minus_one(clamp_max(x, zero)), number, clamp_min(x, zero));
-  if constexpr (kind == Activation::kLeakyRelu)
+  } else if constexpr (kind == Activation::kLeakyRelu) {
     return fmadd(clamp_max(x, zero), number, clamp_min(x, zero));
-  return x;
+  } else {
+    static_assert(kind == Activation::kNone, "lacks the function of an activation");
+    return x;
+  }
 }
 
 // `activation` is passed by value, since dst might overlap a reference's numbers. The compiler
@@ -207,10 +216,12 @@ inline void activate_vectors(float* data, std::int64_t step, int vectors, Activa
 template <class Function>
 inline void with_activation(Activation::Kind kind, const Function& function) {
   switch (kind) {
-#define TORCHALGO_CASE(enumerator, name) \
-  case Activation::k##enumerator:        \
+    case Activation::kNone:
+      return function.template operator()<Activation::kNone>();
+#define TORCHALGO_CASE(enumerator, ...) \
+  case Activation::k##enumerator:       \
     return function.template operator()<Activation::k##enumerator>();
-    TORCHALGO_ACTIVATIONS(TORCHALGO_CASE)
+      TORCHALGO_ACTIVATIONS(TORCHALGO_CASE)
 #undef TORCHALGO_CASE
   }
 }

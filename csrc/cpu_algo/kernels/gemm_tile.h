@@ -72,8 +72,8 @@ TORCHALGO_DECLARE_KERNEL(int max_tile_rows(int blocks))
 struct Strips {
   std::int64_t rows = 0;
   std::int64_t count = 0;
-  constexpr Strips(std::int64_t rows, int max_rows)
-      : rows(rows), count((rows + max_rows - 1) / max_rows) {}
+  constexpr Strips(std::int64_t of, int max_rows)
+      : rows(of), count((of + max_rows - 1) / max_rows) {}
   [[nodiscard]] constexpr std::int64_t begin(std::int64_t strip) const {
     return rows * strip / count;
   }

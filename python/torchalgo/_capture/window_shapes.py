@@ -14,13 +14,12 @@ from typing import Any
 import torch
 from torch.utils._sympy.functions import FloorDiv
 
+from torchalgo import _C
+
 _aten: Any = torch.ops.aten
 
 # Ops of one tensor whose result has the same sizes and dtype.
-_POINTWISE = (
-    "relu", "hardtanh", "silu", "hardswish", "sigmoid", "gelu", "tanh", "leaky_relu", "elu",
-    "hardsigmoid", "mish", "softplus", "relu6",
-)  # fmt: skip
+_POINTWISE = (*_C.activation_names(), "hardtanh", "softplus")
 _SAME = {
     getattr(_aten, name + suffix).default
     for name in _POINTWISE

@@ -26,7 +26,7 @@ LEAST_SIDE, SIDE_STEP = 12, 16
 # as bwd_filter and moments, are not among them: their sums would have fewer terms.
 _LOCAL = (
     r"(?:fwd|bwd_data|transform|(?:bwd_)?maxpool|(?:bwd_)?avgpool|slice|concat|add|mul"
-    r"|(?:bwd_)?(?:relu|relu6|clamp|silu|sigmoid|gelu|hardswish|hardsigmoid)"
+    rf"|(?:bwd_)?(?:{'|'.join(_C.activation_names())})[-\d.ex]*"
     r"|normalize|bwd_normalize)"
 )
 

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
+
+from torchalgo import _C
 
 # Functions, and names of methods. Products that are not in place make new tensors.
 _ADDITIONS: frozenset[Any] = frozenset((operator.add, operator.iadd, torch.add, "add", "add_"))
@@ -19,19 +21,24 @@ _MEANS: frozenset[Any] = frozenset((torch.mean, "mean"))
 _IMAGE_DIMS = ({2, 3}, {-2, -1}, {-2, 3}, {-1, 2})  # rows and columns
 _CONCATS: frozenset[Any] = frozenset((torch.cat, torch.concat))
 _MULTIPLICATIONS = PRODUCTS | {operator.imul, "mul_"}
+_CLASSES = {name.lower(): cls for name, cls in vars(nn).items()}  # nn.LeakyReLU is leaky_relu
+
+
+def _callers(name: str) -> Iterator[Any]:
+    """Yields the module, the functions and the methods of torch with the name of an activation."""
+    yield from (name, f"{name}_")
+    places = (
+        (_CLASSES, name.replace("_", "")), (vars(functional), name),
+        (vars(torch), name), (vars(torch), f"{name}_"),
+    )  # fmt: skip
+    yield from (place[key] for place, key in places if key in place)
+
+
 _ACTIVATIONS: dict[Any, str] = {  # of modules, functions and methods: their names in problems
-    **dict.fromkeys((nn.ReLU, functional.relu, torch.relu, torch.relu_, "relu", "relu_"), "relu"),
-    **dict.fromkeys((nn.ReLU6, functional.relu6), "relu6"),
-    **dict.fromkeys((nn.Hardtanh, functional.hardtanh), "clamp"),
-    **dict.fromkeys((nn.LeakyReLU, functional.leaky_relu), "leaky_relu"),
-    **dict.fromkeys((nn.ELU, functional.elu), "elu"),
-    **dict.fromkeys((nn.SiLU, functional.silu), "silu"),
-    **dict.fromkeys((nn.Hardswish, functional.hardswish), "hardswish"),
-    **dict.fromkeys((nn.Hardsigmoid, functional.hardsigmoid), "hardsigmoid"),
-    **dict.fromkeys((nn.GELU, functional.gelu), "gelu"),
-    **dict.fromkeys((nn.Mish, functional.mish), "mish"),
-    **dict.fromkeys((nn.Sigmoid, torch.sigmoid, torch.sigmoid_, "sigmoid", "sigmoid_"), "sigmoid"),
-    **dict.fromkeys((nn.Tanh, torch.tanh, torch.tanh_, "tanh", "tanh_"), "tanh"),
+    caller: name
+    for name in _C.activation_names()
+    # clamp has other arguments than Hardtanh, which is one.
+    for caller in (_callers(name) if name != "clamp" else (nn.Hardtanh, functional.hardtanh))
 }
 _NUMBERS = {  # arguments that are written into a problem's name, with PyTorch's defaults
     "clamp": {"min_val": -1.0, "max_val": 1.0},

@@ -81,7 +81,7 @@ TEST(RowObjects, AreCompiledWithOpenMpWhereTheyDivideWork) {
     });
   };
   int parallel = 0;
-  for (const auto& object : objects_of("ta_cpu_algo")) {
+  for (const auto& object : objects_of("ta_provider")) {
     const auto symbols = symbols_of(object, "--undefined-only");
     if (!has(symbols, "at::in_parallel_region")) continue;
     ++parallel;

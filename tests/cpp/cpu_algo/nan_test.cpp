@@ -14,11 +14,11 @@
 
 #include "all_algorithms.h"
 #include "cpu_algo/kernels/winograd.h"
-#include "cpu_algo/padded_tensors.h"
 #include "cpu_algo/problems.h"
 #include "cpu_algo/row_check.h"
 #include "profiler/check.h"
 #include "provider/algorithm.h"
+#include "standalone/conv.h"
 
 namespace torchalgo {
 namespace {

@@ -2,15 +2,12 @@
 #include "cudnn_algo/errata.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "base/error.h"
 #include "cudnn_algo/fake_device.h"
 
 namespace torchalgo::cudnn {
@@ -40,50 +37,20 @@ TEST(Errata, MayNameAGpu) {
   EXPECT_FALSE(is_refused(Pattern::kConvBackwardFilter, 58, 91900, "sm_90"));
 }
 
-TEST(ParseErrata, ReadsTheFrontendsFormat) {
-  const auto errata = parse_errata(R"( {"version": 1, "rules": [
-      {"rule_id": "a", "operation": "ConvBwdData", "engine": 12, "knob": ["k2=1"],
-       "cudnn_version_start": 8000, "cudnn_version_end": -1},
-      {"operation": "ConvFwd_ADD_RELU_FWD", "engine": 3, "cudnn_version_end": 91900}]} )");
-  const std::vector<Erratum> expected = {
-      {.id = "a", .operation = "ConvBwdData", .engine = 12, .first_version = 8000},
-      {.operation = "ConvFwd_ADD_RELU_FWD", .engine = 3, .end_version = 91900}};
-  EXPECT_EQ(errata, expected);
-}
-
-TEST(ParseErrata, ThrowsForAnyOtherText) {
-  for (const char* text :
-       {"", "{", "[]", "{}", "{\"rules\": 1}", "{\"rules\": [1]}", "{\"rules\": []} x",
-        "{\"rules\": [{\"engine\": 1}]}", "{\"rules\": [{\"operation\": \"ConvFwd\"}]}",
-        "{\"rules\": [{\"operation\": \"ConvFwd\", \"engine\": \"1\"}]}", "{\"rules\": \"", "nul",
-        "{\"rules\": [[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]}"}) {
-    EXPECT_THROW(static_cast<void>(parse_errata(text)), Error) << text;
-  }
-}
-
-// Sets the variable that names a file with `text`.
-struct ErrataFile {
-  std::filesystem::path path;
-  explicit ErrataFile(const std::string& name, const std::string& text)
-      : path(std::filesystem::temp_directory_path() / (name + std::to_string(::getpid()))) {
-    std::ofstream(path) << text;
-    ::setenv("CUDNN_ERRATA_JSON_FILE", path.c_str(), 1);
-  }
-  ~ErrataFile() {
-    ::unsetenv("CUDNN_ERRATA_JSON_FILE");
-    std::filesystem::remove(path);
-  }
-  ErrataFile(const ErrataFile&) = delete;
-  ErrataFile& operator=(const ErrataFile&) = delete;
+// Sets the rules of the user.
+struct UserErrata {
+  explicit UserErrata(std::vector<Erratum> rules) { set_errata(std::move(rules)); }
+  ~UserErrata() { set_errata({}); }
+  UserErrata(const UserErrata&) = delete;
+  UserErrata& operator=(const UserErrata&) = delete;
 };
 
 Primitive engine_primitive(int engine) {
   return {"cudnn9.conv.e" + std::to_string(engine), Layout::kNchw, Layout::kNchw};
 }
 
-TEST(Errata, OfAFileAreNeitherEnumeratedNorProposedNorTakenByName) {
-  const ErrataFile file("errata",
-                        R"({"rules": [{"rule_id": "mine", "operation": "ConvFwd", "engine": 0}]})");
+TEST(Errata, OfTheUserAreNeitherEnumeratedNorProposedNorTakenByName) {
+  const UserErrata errata({{.id = "mine", .operation = "ConvFwd", .engine = 0}});
   const FakeRows fake;
   const Algorithm& row = fake.row("cudnn9.conv");
   const Problem problem = parse_problem(kProblem);
@@ -105,12 +72,6 @@ TEST(Errata, OfAFileAreNeitherEnumeratedNorProposedNorTakenByName) {
             reason);
   EXPECT_EQ(fresh.row("cudnn9.conv").offer_one(problem, fake_device(), engine_primitive(1)).refusal,
             "");
-}
-
-TEST(Errata, InAFileThatCannotBeReadAreAnError) {
-  ::setenv("CUDNN_ERRATA_JSON_FILE", "/nonexistent/errata.json", 1);
-  EXPECT_THROW(static_cast<void>(errata_refusal(Pattern::kConv, 0, 91900, "sm_90")), Error);
-  ::unsetenv("CUDNN_ERRATA_JSON_FILE");
 }
 
 }  // namespace

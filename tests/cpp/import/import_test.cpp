@@ -18,12 +18,15 @@ namespace {
 
 using torch::jit::Module;
 
-// A frozen module with parameters `weight` [4, 4, 3, 3], `vector` [4] (positive), `line` [4, 4, 3].
+// A frozen module with parameters `weight` [4, 4, 3, 3], `vector` [4] (positive), `line` [4, 4, 3],
+// `cube` [4, 4, 3, 3, 3], `matrix` [4, 4].
 Module frozen_module(const std::string& forward) {
   Module module("Net");
   module.register_parameter("weight", at::rand({4, 4, 3, 3}), false);
   module.register_parameter("vector", at::rand({4}).add(0.5), false);
   module.register_parameter("line", at::rand({4, 4, 3}), false);
+  module.register_parameter("cube", at::rand({4, 4, 3, 3, 3}), false);
+  module.register_parameter("matrix", at::rand({4, 4}), false);
   module.define(forward + "\n");
   return torch::jit::freeze_module(module);
 }
@@ -41,6 +44,50 @@ Graph graph_of(const std::string& forward) {
 }
 
 constexpr const char* kConv = "fwd_f32_n1c4h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1";
+
+struct Reading {
+  const char* result;  // of forward(self, x), x is [1, 4, 8, 8]
+  const char* read;    // the problem of the last op, or the reason why it is not planned
+};
+
+constexpr Reading kReadings[] = {
+    {"torch.conv2d(x, self.weight, self.vector, 2, 1)",
+     "fwd_f32_n1c4h8w8_k4r3s3_st2x2_pad1x1_dil1x1_g1+bias"},
+    {"torch.conv2d(x, self.weight, None, 1, [1, 2], [1, 2])",
+     "fwd_f32_n1c4h8w8_k4r3s3_st1x1_pad1x2_dil1x2_g1"},
+    {"torch.conv2d(x, self.weight[:, :2], None, 1, 1, 1, 2)",
+     "fwd_f32_n1c4h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g2"},
+    {"torch.conv2d(x, self.weight[:, :, :, :2], None, 1, 'same')",
+     "fwd_f32_n1c4h8w8_k4r3s2_st1x1_pad1x0x1x1_dil1x1_g1"},
+    {"torch.conv2d(torch.pad(x, [1, 0, 2, 1]), self.weight)",
+     "fwd_f32_n1c4h8w8_k4r3s3_st1x1_pad2x1x1x0_dil1x1_g1"},
+    {"torch.conv2d(x[0], self.weight)", "its input has no batch dimension"},
+    {"torch.conv2d(x, torch.relu(x)[:, :, :3, :3])", "weight is not a constant"},
+    {"torch.conv1d(torch.pad(x[:, :, 0], [1, 0]), self.line)",
+     "fwd_f32_n1c4h1w8_k4r1s3_st1x1_pad0x1x0x0_dil1x1_g1"},
+    {"torch.conv3d(x.unsqueeze(2), self.cube, None, 1, 1)",
+     "fwd_f32_n1c4d1h8w8_k4t3r3s3_st1x1x1_pad1x1x1_dil1x1x1_g1"},
+    {"torch.conv3d(x.unsqueeze(2), self.cube[:, :, :2], None, 1, 'same')",
+     "its padding is uneven in 3-D"},
+    {"torch.conv_transpose1d(x[:, :, 0], self.line, None, 2)",
+     "bwd_data_f32_n1c4h1w17_k4r1s3_st1x2_pad0x0_dil1x1_g1"},
+    {"torch.conv_transpose2d(x, self.weight, self.vector, 2, 1, 1)",
+     "bwd_data_f32_n1c4h16w16_k4r3s3_st2x2_pad1x1_dil1x1_g1+bias"},
+    {"torch.conv_transpose3d(x.unsqueeze(2), self.cube)",
+     "bwd_data_f32_n1c4d3h10w10_k4t3r3s3_st1x1x1_pad0x0x0_dil1x1x1_g1"},
+    {"torch.convolution(x, self.weight, None, [1, 1], [1, 1], [1, 1], True, [0, 0], 1)",
+     "bwd_data_f32_n1c4h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1"},
+    {"torch._convolution_mode(x, self.weight, None, [1, 1], 'same', [1, 1], 1)", kConv},
+    {"torch.linear(x[:, :, 0, 0], self.matrix, self.vector)", "linear_f32_n1c4_k4+bias"},
+};
+
+TEST(Import, ReadsLayers) {
+  for (const auto& [result, read] : kReadings) {
+    const Graph graph = graph_of(std::string("def forward(self, x):\n  return ") + result);
+    const Node& last = graph.nodes.back();
+    EXPECT_EQ(last.problem ? to_string(*last.problem) : last.note, read) << result;
+  }
+}
 
 TEST(Import, CountsCallsOutsideOfAnyModule) {
   const auto found = problems(graph_of(R"(
@@ -123,6 +170,24 @@ TEST(Import, ReadsDefaultsOfForward) {
                           .graph;
   EXPECT_EQ(graph.inputs.size(), 1U);
   EXPECT_EQ(problems(graph).at("conv2d_0"), kConv);
+}
+
+TEST(Import, KnowsWherePermutesMoveNothing) {
+  const Module frozen = frozen_module(R"(
+    def forward(self, x):
+        a = torch.conv2d(x, self.weight).permute([0, 2, 3, 1]).contiguous()
+        b = torch.sin(a).permute([0, 3, 1, 2])
+        return torch.conv2d(b, self.weight), x.permute([0, 2, 3, 1]), b.size(2), x[0].size(2))");
+  const at::Tensor x = at::rand({1, 4, 8, 8}).contiguous(at::MemoryFormat::ChannelsLast);
+  const Graph graph = import_graph(frozen, {x}).graph;
+  EXPECT_EQ(graph.input_layouts, std::vector<Layout>{Layout::kNhwc});
+  std::map<std::string, const Node*> found;
+  for (const Node& node : graph.nodes) found[node.name] = &node;
+  EXPECT_EQ(found.at("permute_0")->reads, Layout::kNhwc);
+  EXPECT_EQ(found.at("permute_1")->makes, Layout::kNhwc);
+  EXPECT_EQ(found.at("permute_2")->reads, Layout::kNchw);
+  EXPECT_TRUE(found.at("size_0")->reads_shape_only);
+  EXPECT_FALSE(found.at("size_1")->reads_shape_only);
 }
 
 TEST(Import, RefusesAModuleWithoutForward) {

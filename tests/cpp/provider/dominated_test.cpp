@@ -18,6 +18,8 @@ std::vector<std::string> kept(const std::vector<Row>& rows, const CandidateOptio
   for (const Row& row : rows) {
     offers.primitives.push_back({row.name, Layout::kNhwc, Layout::kNhwc});
     Traits traits{.hidden_bytes = row.hidden_bytes, .proposal = row.proposal};
+    traits.is_enumerated = std::string_view(row.name).starts_with("cudnn9.");
+    if (std::string_view(row.name).starts_with("cudnn_legacy.")) traits.repeats = "the engines";
     if (row.has_tensor_core) traits.numerics = {"winograd", "tensor_core"};
     offers.traits.push_back(std::move(traits));
   }
@@ -99,8 +101,9 @@ TEST(WithoutDominated, KeepsALegacyTransformThatNoEngineHas) {
   for (const char* const name : {"cudnn_legacy.fwd.4", "cudnn_legacy.fwd.6", "cudnn9.c.e6"}) {
     offers.primitives.push_back({name, Layout::kNchw, Layout::kNchw});
   }
-  offers.traits = {
-      {.numerics = {"fft"}}, {.numerics = {"winograd"}}, {.numerics = {"winograd_4x4"}}};
+  offers.traits = {{.numerics = {"fft"}, .repeats = "the engines"},
+                   {.numerics = {"winograd"}, .repeats = "the engines"},
+                   {.numerics = {"winograd_4x4"}, .is_enumerated = true}};
   const ProblemOffers result = without_dominated(std::move(offers), "problem");
   ASSERT_EQ(result.primitives.size(), 2U);
   EXPECT_EQ(result.primitives[0].name, "cudnn_legacy.fwd.4");

@@ -55,18 +55,13 @@ struct PlainGradient {
   }
 };
 
-void expect_right(const PlainGradient& plain, const StandaloneKernel& kernel, Layout layout,
+void expect_right(const PlainGradient& plain, const PlainKernel& kernel, Layout layout,
                   double max_rel_error, const std::string& what, Layout dst_layout) {
   const ConvProblem& conv = plain.forward.conv;
-  Floats workspace(kernel.workspace_bytes / static_cast<std::int64_t>(sizeof(float)));
   Floats src = in_layout(plain.forward.src, layout, conv.n, conv.c, conv.h * conv.w);
   Floats diff_dst = in_layout(plain.diff_dst, dst_layout, conv.n, conv.k, plain.forward.pixels());
   Floats dst(static_cast<std::int64_t>(plain.expected.size()));
-  kernel.run({.src = src.data(),
-              .diff_dst = diff_dst.data(),
-              .dst = dst.data(),
-              .workspace = workspace.data()},
-             std_threads());
+  run_plain(kernel, {src.data(), diff_dst.data()}, {}, dst);
   double error = 0, norm = 0;
   for (std::size_t i = 0; i < plain.expected.size(); ++i) {
     const double difference = dst.data()[i] - plain.expected[i];
@@ -76,7 +71,7 @@ void expect_right(const PlainGradient& plain, const StandaloneKernel& kernel, La
   EXPECT_LE(std::sqrt(error), max_rel_error * std::sqrt(norm)) << what;
 }
 
-void expect_right(const PlainGradient& plain, const StandaloneKernel& kernel, Layout layout,
+void expect_right(const PlainGradient& plain, const PlainKernel& kernel, Layout layout,
                   double max_rel_error, const std::string& what) {
   expect_right(plain, kernel, layout, max_rel_error, what, layout);
 }
@@ -90,7 +85,7 @@ TEST(StandaloneWinogradBackwardFilter, AgreesWithPlainLoopsInEveryLayoutAndBuild
       for (const std::string& isa : isas()) {
         for (const std::int64_t threads : {1, 3}) {
           for (const std::int64_t tiles : {5, 64}) {
-            const StandaloneKernel kernel =
+            const PlainKernel kernel =
                 bind_winograd_backward_filter(plain.forward.conv, layout, tiles, isa, threads);
             expect_right(plain, kernel, layout, 2e-5, text + " " + isa);
           }
@@ -120,7 +115,7 @@ TEST(StandaloneStemBackwardFilter, AgreesWithPlainLoopsInEveryLayoutAndBuild) {
   const PlainGradient plain(text);
   for (const std::string& isa : isas()) {
     for (const Layout layout : {Layout::kNchw, Layout::kNhwc}) {
-      const StandaloneKernel kernel = bind_stem_backward_filter(plain.forward.conv, layout, isa, 3);
+      const PlainKernel kernel = bind_stem_backward_filter(plain.forward.conv, layout, isa, 3);
       expect_right(plain, kernel, layout, 2e-6, text + " " + isa, Layout::kNChw16c);
     }
   }

@@ -47,16 +47,10 @@ TEST(StandaloneGroupNorm, AgreesWithPlainLoopsInEveryLayoutAndBuild) {
     const std::vector<double> expected = normalized(norm, src, scale, shift);
     for (const Layout layout : {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c}) {
       for (const std::string& isa : isas()) {
-        const StandaloneKernel kernel = bind_group_norm(norm, layout, isa);
+        const PlainKernel kernel = bind_group_norm(norm, layout, isa);
         Floats given = in_layout(src, layout, norm.n, norm.c, pixels);
         Floats dst(element_count(layout, norm.n, norm.c, pixels));
-        Floats workspace(kernel.workspace_bytes / std::int64_t{sizeof(float)});
-        kernel.run({.src = given.data(),
-                    .weights = scale.data(),
-                    .bias = shift.data(),
-                    .dst = dst.data(),
-                    .workspace = workspace.data()},
-                   std_threads());
+        run_plain(kernel, {given.data()}, {scale.data(), shift.data()}, dst);
         expect_near(dst, expected, layout, norm.c, pixels, std::string(text) + " " + isa);
       }
     }

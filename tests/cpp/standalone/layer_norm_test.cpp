@@ -54,12 +54,10 @@ TEST(StandaloneLayerNorm, AgreesWithPlainLoopsInEveryLayoutAndBuild) {
     const std::vector<double> expected = normalized(norm, src, scale, shift);
     for (const Layout layout : {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c}) {
       for (const std::string& isa : isas()) {
-        const StandaloneKernel kernel = bind_layer_norm(norm, layout, isa);
+        const PlainKernel kernel = bind_layer_norm(norm, layout, isa);
         Floats given = in_layout(src, layout, norm.n, norm.c, pixels);
         Floats dst(element_count(layout, norm.n, norm.c, pixels));
-        kernel.run(
-            {.src = given.data(), .weights = scale.data(), .bias = shift.data(), .dst = dst.data()},
-            std_threads());
+        run_plain(kernel, {given.data()}, {scale.data(), shift.data()}, dst);
         expect_near(dst, expected, layout, norm.c, pixels, std::string(text) + " " + isa);
       }
     }

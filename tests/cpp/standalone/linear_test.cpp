@@ -12,17 +12,17 @@ TEST(StandaloneLinear, AgreesWithPlainLoopsInEveryBuild) {
   const auto linear = std::get<LinearProblem>(parse_problem("linear_f32_n3c100_k37+bias+relu"));
   for (const std::string& isa : isas()) {
     for (const bool has_panels : {false, true}) {
-      StandaloneKernel kernel = bind_linear(linear, has_panels, isa);
-      EXPECT_EQ(kernel.weight_floats > 0, has_panels);
-      Floats panels(kernel.weight_floats);
-      if (has_panels)
-        kernel.pack({plain.weights.data(), nullptr}, panels.data(), nullptr, std_threads());
+      PlainKernel kernel = bind_linear(linear, has_panels, isa);
+      EXPECT_EQ(kernel.packed.empty(), !has_panels);
+      LayerPointers layer = {plain.weights.data(), plain.bias.data()};
+      Floats panels(has_panels ? kernel.packed[0].weights : 0);
+      if (has_panels) {
+        const PackedPointers packed = {panels.data(), nullptr};
+        kernel.pack({&layer, 1}, {&packed, 1}, std_threads());
+        layer.weights = panels.data();
+      }
       Floats dst(linear.n * linear.k);
-      kernel.run({.src = plain.src.data(),
-                  .weights = has_panels ? panels.data() : plain.weights.data(),
-                  .bias = plain.bias.data(),
-                  .dst = dst.data()},
-                 std_threads());
+      run_plain(kernel, {plain.src.data()}, layer, dst);
       for (std::int64_t i = 0; i < dst.count(); ++i)
         EXPECT_NEAR(dst.data()[i], plain.dst[static_cast<std::size_t>(i)], 1e-5) << isa;
     }

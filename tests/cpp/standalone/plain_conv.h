@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "ir/layout.h"
+#include "ir/plain_kernel.h"
 #include "ir/problem.h"
-#include "standalone/kernel.h"
 
 namespace torchalgo::cpu {
 
@@ -137,25 +137,29 @@ inline Floats in_layout(const std::vector<float>& values, Layout layout, std::in
   return result;
 }
 
+/// Runs a kernel of one layer. Of these, a problem may have no residual and no workspace.
+inline void run_plain(const PlainKernel& kernel, const std::vector<const float*>& src,
+                      const LayerPointers& layer, Floats& dst, const float* residual = nullptr) {
+  Floats workspace(kernel.workspace_bytes / static_cast<std::int64_t>(sizeof(float)));
+  kernel.run({src, {&layer, 1}, residual, dst.data(), workspace.data()}, std_threads());
+}
+
 /// `kernel` computes what plain loops compute: within `max_rel_error` (L2), with zeros in pad
 /// lanes.
-inline void expect_right(const PlainConv& plain, const StandaloneKernel& kernel, Layout src_layout,
+inline void expect_right(const PlainConv& plain, const PlainKernel& kernel, Layout src_layout,
                          Layout dst_layout, double max_rel_error, const std::string& what) {
   const ConvProblem& conv = plain.conv;
-  Floats weights(kernel.weight_floats), bias(kernel.bias_floats);
-  Floats workspace(kernel.workspace_bytes / static_cast<std::int64_t>(sizeof(float)));
+  ASSERT_EQ(kernel.packed.size(), 1U);
+  Floats weights(kernel.packed[0].weights), bias(kernel.packed[0].bias);
   Floats src = in_layout(plain.src, src_layout, conv.n, conv.c, conv.h * conv.w);
   Floats residual = in_layout(plain.residual, dst_layout, conv.n, conv.k, plain.pixels());
   Floats dst(element_count(dst_layout, conv.n, conv.k, plain.pixels()));
-  kernel.pack({plain.weights.data(), plain.bias.empty() ? nullptr : plain.bias.data()},
-              weights.data(), bias.data(), std_threads());
-  kernel.run({.src = src.data(),
-              .weights = weights.data(),
-              .bias = kernel.bias_floats == 0 ? nullptr : bias.data(),
-              .residual = plain.residual.empty() ? nullptr : residual.data(),
-              .dst = dst.data(),
-              .workspace = workspace.data()},
-             std_threads());
+  const LayerPointers model = {plain.weights.data(),
+                               plain.bias.empty() ? nullptr : plain.bias.data()};
+  const PackedPointers packed = {weights.data(), bias.data()};
+  kernel.pack({&model, 1}, {&packed, 1}, std_threads());
+  run_plain(kernel, {src.data()}, {weights.data(), bias.count() == 0 ? nullptr : bias.data()}, dst,
+            plain.residual.empty() ? nullptr : residual.data());
   double error = 0, norm = 0, all = 0, logical = 0;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(plain.dst.size()); ++i) {
     const std::int64_t pixel = i % plain.pixels(), k = i / plain.pixels() % conv.k;

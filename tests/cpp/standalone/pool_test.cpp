@@ -43,8 +43,7 @@ TEST(StandalonePool, AgreesWithPlainLoopsInEveryLayoutAndBuild) {
       for (const std::int64_t threads : {1, 3}) {
         Floats given = in_layout(src, layout, 1, pool.c, pool.h * pool.w);
         Floats dst(element_count(layout, 1, pool.c, pixels));
-        bind_pool(pool, layout, isa, threads)
-            .run({.src = given.data(), .dst = dst.data()}, std_threads());
+        run_plain(bind_pool(pool, layout, isa, threads), {given.data()}, {}, dst);
         for (std::int64_t i = 0; i < static_cast<std::int64_t>(expected.size()); ++i) {
           EXPECT_EQ(dst.data()[offset_of(layout, pool.c, pixels, 0, i / pixels, i % pixels)],
                     expected[static_cast<std::size_t>(i)])

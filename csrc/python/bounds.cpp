@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "cpu_algo/kernels/peak.h"
 #include "ir/candidates.h"
-#include "module.h"
 #include "profiler/probe.h"
+#include "python/module.h"
 
 namespace py = pybind11;
 

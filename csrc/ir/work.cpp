@@ -1,17 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "provider/work.h"
-
-#include <c10/core/ScalarType.h>
+#include "ir/work.h"
 
 #include <functional>
 #include <numeric>
 #include <vector>
 
 #include "ir/arithmetic.h"
-#include "provider/weights.h"
 
 namespace torchalgo {
 namespace {
+
+double element_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return 8;
+    case DType::kF32:
+    case DType::kTf32:
+      return 4;
+    case DType::kF16:
+    case DType::kBf16:
+      return 2;
+  }
+  return 0;
+}
 
 double elements_in(const std::vector<std::int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), 1.0, std::multiplies<>());
@@ -29,7 +40,7 @@ double least_bytes(const Problem& problem) {
     const std::vector<std::int64_t> weights = weight_sizes(layer);
     if (!weights.empty() && !makes_weights) elements += elements_in(weights);
   }
-  return elements * static_cast<double>(c10::elementSize(scalar_type(dtype_of(problem))));
+  return elements * element_bytes(dtype_of(problem));
 }
 
 Work direct_work(const Problem& problem) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "all_algorithms.h"
-#include "module.h"
+#include "python/module.h"
 #include "training/region.h"
 
 namespace py = pybind11;

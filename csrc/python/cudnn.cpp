@@ -16,13 +16,14 @@
 #include "base/error.h"
 #include "cudnn_algo/device_properties.h"
 #include "cudnn_algo/engine_config.h"
+#include "cudnn_algo/errata.h"
 #include "cudnn_algo/legacy.h"
 #include "cudnn_algo/list.h"
 #include "cudnn_algo/plan.h"
 #include "cudnn_algo/run.h"
-#include "module.h"
 #include "provider/algorithm.h"
 #include "provider/cuda_device.h"
+#include "python/module.h"
 
 namespace py = pybind11;
 
@@ -105,6 +106,16 @@ void bind_cudnn(py::module_& m) {
       "cudnn_properties_of_gpu",
       [](int index) { return cudnn::properties_of_gpu(*loaded_api(), index); }, py::arg("index"));
   m.def("cudnn_plan", &plan_of, py::arg("problem"), py::arg("primitive"), py::arg("device"));
+  py::class_<cudnn::Erratum>(m, "Erratum")
+      .def(py::init([](std::string id, std::string operation, std::int64_t engine,
+                       std::int64_t first_version, std::int64_t end_version) {
+             cudnn::Erratum erratum{std::move(id), std::move(operation), engine, first_version};
+             if (end_version >= 0) erratum.end_version = end_version;
+             return erratum;
+           }),
+           py::arg("id"), py::arg("operation"), py::arg("engine"), py::arg("first_version"),
+           py::arg("end_version"));
+  m.def("set_cudnn_errata", &cudnn::set_errata, py::arg("rules"));
   m.def("legacy_algorithms", &legacy_algorithms, py::arg("direction"));
 }
 

@@ -11,9 +11,9 @@
 #include "base/error.h"
 
 #include "import/import.h"
-#include "module.h"
 #include "profiler/check.h"
 #include "provider/cuda_device.h"
+#include "python/module.h"
 
 namespace py = pybind11;
 

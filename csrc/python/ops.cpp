@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "base/error.h"
-#include "module.h"
 #include "ops/choice.h"
 #include "ops/enable.h"
 #include "ops/op_times.h"
 #include "ops/recorded_runs.h"
 #include "ops/settings.h"
+#include "python/module.h"
 
 namespace py = pybind11;
 

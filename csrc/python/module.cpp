@@ -23,13 +23,13 @@
 #include "ir/graph_text.h"
 #include "ir/plan.h"
 #include "ir/view.h"
-#include "module.h"
 #include "ops/settings.h"
 #include "profiler/caches.h"
 #include "profiler/check.h"
 #include "profiler/measure.h"
 #include "profiler/race.h"
 #include "provider/find_candidates.h"
+#include "python/module.h"
 #include "rewrite/plan_fit.h"
 #include "rewrite/rewrite.h"
 #include "torchscript/own_unit.h"
@@ -337,6 +337,13 @@ void bind_steps(py::module_& m) {
   });
   m.def("matches_name", &matches_name, py::arg("name"), py::arg("pattern"));
   m.def("is_view", [](const std::string& primitive) { return is_view(primitive); });
+  m.def("activation_names", [] {
+    std::vector<std::string_view> names;
+    for (const auto& [kind, name] : kPostOps) {
+      if (is_activation(kind)) names.push_back(name);
+    }
+    return names;
+  });
   m.def("parse_problem", [](const std::string& text) { return to_string(parse_problem(text)); });
   m.def("layers_of", [](const std::string& text) {
     std::vector<std::string> layers;

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "module.h"
+#include "python/module.h"
 #include "runner/graph_runner.h"
 #include "runner/plan_object.h"
 

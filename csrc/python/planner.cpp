@@ -9,13 +9,13 @@
 
 #include "all_algorithms.h"
 #include "base/error.h"
-#include "module.h"
 #include "planner/pareto.h"
 #include "planner/resource.h"
 #include "planner/staged_plan.h"
 #include "planner/training_graph.h"
 #include "provider/find_candidates.h"
 #include "provider/packing.h"
+#include "python/module.h"
 
 namespace py = pybind11;
 

@@ -8,14 +8,17 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/fft_irfft2.h>
 #include <ATen/ops/fft_rfft2.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
 
 #include "cpu_algo/backward_data.h"
-#include "cpu_algo/padded_tensors.h"
 #include "provider/epilogue.h"
+#include "standalone/conv.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -87,15 +90,20 @@ Offer offer(const Problem& problem, const Device& device) {
   return offer;
 }
 
+at::Tensor tensor_at(const float* data, at::IntArrayRef sizes) {
+  return at::from_blob(const_cast<float*>(data), sizes, at::kFloat);
+}
+
 // Packs one conjugated matrix [c, k] per frequency. Conjugated weights compute a correlation, as a
 // convolution layer does.
-Packed pack(const ConvProblem& conv, const Tiling& tiling, const Weights& weights) {
-  const at::Tensor packed =
-      at::fft_rfft2(weights[0].weights, at::IntArrayRef{tiling.size, tiling.size})
-          .conj()
-          .permute({2, 3, 1, 0})
-          .reshape({tiling.frequencies, conv.c, conv.k});
-  return {{packed.resolve_conj().contiguous(), weights[0].bias}};
+void pack(const ConvProblem& conv, const Tiling& tiling, const float* weights, float* packed) {
+  const at::Tensor plain = tensor_at(weights, {conv.k, conv.c, conv.r, conv.s});
+  const at::Tensor matrices = at::fft_rfft2(plain, at::IntArrayRef{tiling.size, tiling.size})
+                                  .conj()
+                                  .permute({2, 3, 1, 0})
+                                  .reshape({tiling.frequencies, conv.c, conv.k});
+  tensor_at(packed, {tiling.frequencies, conv.c, conv.k, 2})
+      .copy_(at::view_as_real(matrices.resolve_conj()));
 }
 
 // Counts the products of the transforms. A complex product takes at least 3 multiplications and 3
@@ -127,34 +135,35 @@ at::Tensor multiply(const ConvProblem& conv, const Tiling& tiling, const at::Ten
       .permute({2, 5, 3, 4, 0, 1});
 }
 
-at::Tensor run(const ConvProblem& conv, const Tiling& tiling, const KernelArgs& args) {
-  const at::Tensor spectrum = transform_tiles(conv, tiling, args.src[0]);
-  const at::Tensor product = multiply(conv, tiling, spectrum, args.packed[0].weights);
+void run(const ConvProblem& conv, const Tiling& tiling, const RunArgs& args) {
+  const at::Tensor src = tensor_at(args.src[0], {conv.n, conv.c, conv.h, conv.w});
+  const at::Tensor weights = at::view_as_complex(
+      tensor_at(args.weights[0].weights, {tiling.frequencies, conv.c, conv.k, 2}));
+  const at::Tensor product = multiply(conv, tiling, transform_tiles(conv, tiling, src), weights);
   const std::int64_t rows = tiling.count_h * tiling.m_h;
   const std::int64_t columns = tiling.count_w * tiling.m_w;
-  at::Tensor dst = at::fft_irfft2(product, at::IntArrayRef{tiling.size, tiling.size})
-                       .narrow(4, 0, tiling.m_h)
-                       .narrow(5, 0, tiling.m_w)
-                       .permute({0, 1, 2, 4, 3, 5})
-                       .reshape({conv.n, conv.k, rows, columns})
-                       .narrow(2, 0, tiling.p)
-                       .narrow(3, 0, tiling.q)
-                       .contiguous();
-  apply_epilogue(dst, conv.epilogue, args.packed[0].bias, args.residual);
-  return dst;
+  at::Tensor dst = tensor_at(args.dst, {conv.n, conv.k, tiling.p, tiling.q});
+  dst.copy_(at::fft_irfft2(product, at::IntArrayRef{tiling.size, tiling.size})
+                .narrow(4, 0, tiling.m_h)
+                .narrow(5, 0, tiling.m_w)
+                .permute({0, 1, 2, 4, 3, 5})
+                .reshape({conv.n, conv.k, rows, columns})
+                .narrow(2, 0, tiling.p)
+                .narrow(3, 0, tiling.q));
+  const float* const bias = args.weights[0].bias;
+  apply_epilogue(dst, conv.epilogue, bias == nullptr ? at::Tensor() : tensor_at(bias, {conv.k}),
+                 args.residual == nullptr ? at::Tensor() : tensor_at(args.residual, dst.sizes()));
 }
 
-Kernel prepare(const Problem& problem, const Primitive& primitive, const Device&) {
-  constexpr std::int64_t kComplexBytes = 2 * sizeof(float);
+// Its run allocates: torch's operations make their own tensors.
+PlainKernel bind(const Problem& problem, const Primitive& primitive, const Device&) {
   const auto& conv = std::get<ConvProblem>(problem);
   const Tiling tiling(conv, variant_number(primitive));
-  return {.problem = problem,
-          .primitive = primitive,
-          .run = [=](const KernelArgs& args) { return run(conv, tiling, args); },
-          .pack = [=](const Weights& weights) { return pack(conv, tiling, weights); },
-          .packed_bytes = [=] { return tiling.frequencies * conv.c * conv.k * kComplexBytes; },
-          .least_work = [=] { return least_work(conv, tiling); },
-          .makes_dst = true};
+  return {.packed = {{2 * tiling.frequencies * conv.c * conv.k, 0}},
+          .pack = [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
+                      const Threads&) { pack(conv, tiling, model[0].weights, to[0].weights); },
+          .run = [=](const RunArgs& args, const Threads&) { run(conv, tiling, args); },
+          .least_work = [=] { return least_work(conv, tiling); }};
 }
 
 }  // namespace
@@ -167,7 +176,7 @@ Algorithm fft(const std::string& /*isa*/) {
                              .numerics = {"fft"},
                              .offer = offer,
                              .offer_all = offer_all,
-                             .prepare = prepare,
+                             .bind = bind,
                              .packs_for_all_sizes = true});
 }
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "module.h"
-#include "module_layers.h"
+#include "python/layers.h"
+#include "python/module.h"
 #include "runner/weight_watch.h"
 
 namespace py = pybind11;

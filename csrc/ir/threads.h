@@ -2,10 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace torchalgo::cpu {
 
@@ -34,7 +34,10 @@ void parallel_for(const Threads& threads, std::int64_t count, std::int64_t grain
 /// thread whose core does something else as well does not hold up the others.
 class SharedTasks {
  public:
-  SharedTasks(std::int64_t tasks, std::int64_t slices) : slices_(static_cast<std::size_t>(slices)) {
+  static constexpr std::int64_t kMostSlices = 128;  // they lie on the stack
+
+  /// `slices` is at most kMostSlices.
+  SharedTasks(std::int64_t tasks, std::int64_t slices) : count_(static_cast<std::size_t>(slices)) {
     for (std::int64_t i = 0; i < slices; ++i)
       slices_[static_cast<std::size_t>(i)].set(tasks * i / slices, tasks * (i + 1) / slices);
   }
@@ -43,8 +46,8 @@ class SharedTasks {
   std::int64_t next(std::int64_t slice) {
     const auto own = static_cast<std::size_t>(slice);
     std::int64_t task = slices_[own].take_first();
-    for (std::size_t i = 1; i < slices_.size() && task < 0; ++i)
-      task = slices_[(own + i) % slices_.size()].take_last();
+    for (std::size_t i = 1; i < count_ && task < 0; ++i)
+      task = slices_[(own + i) % count_].take_last();
     return task;
   }
 
@@ -77,7 +80,8 @@ class SharedTasks {
     std::atomic<std::uint64_t> bounds_ = 0;  // the first task in the upper half, the end below
   };
 
-  std::vector<Slice> slices_;
+  std::size_t count_;
+  std::array<Slice, kMostSlices> slices_;
 };
 
 /// Returns into how many tasks to divide work for run_in_slices(): a multiple of `threads`, at most
@@ -87,13 +91,13 @@ class SharedTasks {
   return threads * std::clamp<std::int64_t>(most / threads, 1, kTasksPerThread);
 }
 
-/// Calls body(next, slice) at most `slices` times at once, where next() returns another task of
-/// [0, tasks) at each call, and -1 if none is left. Each call has a slice number of its own, below
-/// `slices`. There are fewer than 2^32 tasks.
+/// Calls body(next, slice) at most `slices` times at once, and no more than kMostSlices times,
+/// where next() returns another task of [0, tasks) at each call, and -1 if none is left. Each call
+/// has a slice number of its own, below `slices`. There are fewer than 2^32 tasks.
 template <class Function>
 void run_in_slices(const Threads& threads, std::int64_t tasks, std::int64_t slices,
                    const Function& body) {
-  const std::int64_t parts = std::min(tasks, slices);
+  const std::int64_t parts = std::min({tasks, slices, SharedTasks::kMostSlices});
   SharedTasks shared(tasks, parts);
   parallel_for(threads, parts, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t part = begin; part < end; ++part)

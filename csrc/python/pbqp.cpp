@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "module.h"
 #include "pbqp/certificate.h"
 #include "pbqp/solve.h"
 #include "pbqp/text.h"
+#include "python/module.h"
 
 namespace py = pybind11;
 

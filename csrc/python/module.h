@@ -7,7 +7,7 @@
 
 #include "ir/layout.h"
 
-// Each module_*.cpp binds one part for Python; no logic. The contract is python/torchalgo/_C.pyi.
+// Each file here binds one part for Python; no logic. The contract is python/torchalgo/_C.pyi.
 
 namespace torchalgo {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "module_layers.h"
+#include "python/layers.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "ir/threads.h"
+#include "ir/work.h"
+
+namespace torchalgo::cpu {
+
+/// The constants of one layer: weights and bias, or scale and shift. Null if it has none. Those of
+/// a model are contiguous, in kcrs.
+struct LayerPointers {
+  const float* weights = nullptr;
+  const float* bias = nullptr;
+};
+
+/// Memory for packed constants, 64-byte aligned. Null if none are packed.
+struct PackedPointers {
+  float* weights = nullptr;
+  float* bias = nullptr;
+};
+
+/// The memory of one run. Tensors lie in the primitive's layouts.
+struct RunArgs {
+  std::span<const float* const> src;       // in the order of input_sizes(), without the residual
+  std::span<const LayerPointers> weights;  // an entry for each of PlainKernel::packed, at least one
+  const float* residual = nullptr;         // laid out as dst; null if the problem has none
+  float* dst = nullptr;                    // kcrs, in a gradient with respect to weights
+  void* workspace = nullptr;               // workspace_bytes, 64-byte aligned, content undefined
+};
+
+/// How many floats are packed for a layer. If 0, `run` reads those of the model's layer of the same
+/// number.
+struct PackedFloats {
+  std::int64_t weights = 0, bias = 0;
+};
+
+/// A primitive that is bound to one problem and a number of threads, on plain memory.
+struct PlainKernel {
+  std::int64_t workspace_bytes = 0;
+  std::vector<PackedFloats> packed = {};  // empty: nothing is packed
+  /// Writes all of `packed`. `model` has an entry for each of layers_of(problem). Null if nothing
+  /// is packed.
+  std::function<void(std::span<const LayerPointers> model, std::span<const PackedPointers> packed,
+                     const Threads&)>
+      pack = nullptr;
+  /// Writes all of dst, with zeros in pad lanes. It allocates nothing. Several threads may call it
+  /// at once with different dst and workspace.
+  std::function<void(const RunArgs&, const Threads&)> run = nullptr;
+  /// Returns the work that every run must do. Null: each byte once, and no arithmetic.
+  std::function<Work()> least_work = nullptr;
+};
+
+}  // namespace torchalgo::cpu
