@@ -47,7 +47,7 @@ from gpu_records import (
     write_record,
 )
 from gpu_stage import Context, Outcome, Stage
-from harness import ending_of, kill_group, make_parser, read_lines, run_script, script_line
+from harness import ROOT, ending_of, kill_group, make_parser, read_lines, run_script, script_line
 
 NEEDS_GPU = "needs a GPU"
 NOT_REACHED = "not reached"
@@ -100,7 +100,7 @@ def run_stage(
             outcome = Outcome(
                 summary=f"{type(problem).__name__}: {text[0]}",
                 failures=[f"{type(problem).__name__}: {problem}"],
-                data={"traceback": traceback.format_exc()},
+                data={"traceback": traceback.format_exc().replace(f"{ROOT}/", "")},
             )
     return {
         **head_of(stage),

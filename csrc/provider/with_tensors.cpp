@@ -59,6 +59,14 @@ at::Tensor memory_for(std::int64_t count, const at::Tensor& own) {
   return count > 0 ? empty_reused({count}, {1}, at::kFloat, at::kCPU) : own;
 }
 
+cpu::Threads torch_threads() {
+  return {
+      [](void*, std::int64_t count, std::int64_t grain, cpu::Threads::Body call, const void* body) {
+        at::parallel_for(0, count, grain,
+                         [&](std::int64_t begin, std::int64_t end) { call(body, begin, end); });
+      }};
+}
+
 Packed pack(const PlainKernel& kernel, const std::vector<Problem>& layers, const Weights& weights) {
   Weights model = constants_of(layers, weights);
   if (!kernel.pack) return model;
@@ -99,16 +107,6 @@ bool makes_weights(const Problem& problem) {
   return conv != nullptr && conv->direction == Direction::kBackwardFilter;
 }
 
-}  // namespace
-
-cpu::Threads torch_threads() {
-  return {
-      [](void*, std::int64_t count, std::int64_t grain, cpu::Threads::Body call, const void* body) {
-        at::parallel_for(0, count, grain,
-                         [&](std::int64_t begin, std::int64_t end) { call(body, begin, end); });
-      }};
-}
-
 Kernel with_tensors(PlainKernel plain, const Problem& problem, Primitive primitive) {
   primitive.workspace_bytes = plain.workspace_bytes;
   const auto kernel = std::make_shared<const PlainKernel>(std::move(plain));
@@ -129,6 +127,8 @@ Kernel with_tensors(PlainKernel plain, const Problem& problem, Primitive primiti
   };
   return made;
 }
+
+}  // namespace
 
 void prepare_with_tensors(Algorithms& algorithms) {
   for (Algorithm& algorithm : algorithms) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the stages of benchmarks/gpu_gaps.py and gpu_baselines.py make of results, without a GPU."""
+"""Tests the summaries of benchmarks/gpu_gaps.py and gpu_baselines.py. They need no GPU."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ Example make_example(const char* forward, const Sizes& sizes) {
 
 Example copy_of(const Example& example) { return {example.graph->copy(), example.arguments}; }
 
-// The same graph with an input of other sizes; the channels stay.
+// Returns the graph with an input of another size and as many channels.
 Example resized(const Example& example) {
   Sizes sizes = example.arguments[1].toTensor().sizes().vec();
   for (std::int64_t& size : sizes) size += size == 4 ? 0 : 1;
