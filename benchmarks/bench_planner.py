@@ -39,7 +39,7 @@ from torchalgo.verify.check_certificate import check
 from torchalgo.verify.check_claims import problem_text
 
 SCHEMA = 1
-LAYOUTS = ("nhwc", "nchw", "nChw8c", "nChw16c")  # from the preferred one on
+LAYOUTS = ("nhwc", "nchw", "nChw16c")  # from the preferred one on
 PREFERENCE = {"preferred": 0.1, "adversarial": 0.0}  # dearer by, per step
 TICKS_PER_FLOP, TICKS_PER_BYTE = 20, 100  # 50 GFLOP/s, 10 GB/s
 CONVERSION = {  # bytes' cost times this; drawn once, like a machine

@@ -28,7 +28,7 @@ _IS_DRAFT = "TORCHALGO_BENCH_DRAFT"  # set by --draft, for this process and its 
 
 
 @functools.cache
-def git_state() -> dict[str, Any]:
+def git_state(tree: Path = ROOT) -> dict[str, Any]:
     """Returns the commit and whether the tree differs from it, as they were at the first call.
 
     Records of earlier runs are no difference.
@@ -36,7 +36,7 @@ def git_state() -> dict[str, Any]:
 
     def git(*words: str) -> str:
         done = subprocess.run(
-            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
+            ["git", *words], cwd=tree, capture_output=True, text=True, check=False
         )
         return done.stdout.strip()
 

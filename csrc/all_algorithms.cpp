@@ -5,16 +5,20 @@
 #include "cpu_algo/list.h"
 #include "cudnn_algo/list.h"
 #include "layout_algo/list.h"
+#include "provider/cpu_device.h"
+#include "provider/with_tensors.h"
 #include "view_algo/list.h"
 
 namespace torchalgo {
 
 const Algorithms& all_algorithms() {
   static const Algorithms kAll = [] {
-    Algorithms all;
-    for (const Algorithms* list : {&aten_algorithms(), &cpu_algorithms(), &cudnn_algorithms(),
-                                   &layout_algorithms(), &view_algorithms()}) {
-      all.insert(all.end(), list->begin(), list->end());
+    Algorithms own = cpu_algorithms(cpu_device().isa);
+    prepare_with_tensors(own);
+    Algorithms all = aten_algorithms();
+    for (const Algorithms& list :
+         {own, cudnn_algorithms(), layout_algorithms(), view_algorithms()}) {
+      all.insert(all.end(), list.begin(), list.end());
     }
     return all;
   }();

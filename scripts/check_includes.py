@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
 KERNELS = "cpu_algo/kernels"
-NO_TORCH = {"base", "ir", "planner", "standalone", "cpu_algo"}
+NO_TORCH = {"base", "ir", "planner", "cpu_algo"}
 STD_ONLY = {"pbqp", KERNELS}  # besides their own folder
 MACROS_ONLY = {"ir/activations.h"}  # which any folder may include
 STD = re.compile(r"[a-z_]+|(cpuid|[ix]mmintrin)\.h")  # and the compiler's own

@@ -4,6 +4,7 @@
     python scripts/plan_hashes.py               # compares with tests/golden/plan_hashes.json
     python scripts/plan_hashes.py resnet18      # some networks
     python scripts/plan_hashes.py --write       # writes the file, after a change that is meant
+    python scripts/plan_hashes.py --tree ../old --lines     # with another tree that is built
 
 A change that only moves code must leave all hashes as they are. Costs are drawn from the names of
 primitives, so that nothing is measured and plans use many algorithms. torch and torchalgo use AVX2
@@ -15,19 +16,23 @@ plan: the primitive of each operation, and the transforms.
 forward: the text of the module that runs the plan.
 constants: type, sizes and bits of its tensors, such as folded weights.
 
+With --tree, this script and the networks of this tree also run with the other tree's torchalgo.
+--lines shows the lines that differ there, except those of constants.
+
 Takes three minutes on two cores. Exit status 1 if a hash differs; needs torchvision and timm.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import hashlib
 import json
 import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +49,8 @@ def short_hash(parts: Iterable[Any]) -> str:
     return digest.hexdigest()[:12]
 
 
-def hashes_of(name: str) -> dict[str, str]:
-    """Returns the hash of each column of a network."""
+def columns_of(name: str) -> dict[str, Iterable[Any]]:
+    """Returns the parts of each column of a network. Uses only what older trees have as well."""
     import torch
 
     from board_networks import build, build_input
@@ -56,7 +61,6 @@ def hashes_of(name: str) -> dict[str, str]:
     from torchalgo._capture.freeze import freeze_model
     from torchalgo._ir.costs import key_of
     from torchalgo._plan.find import find_candidates
-    from torchalgo._refine.binding import rewrite
 
     x = build_input(name)
     frozen = freeze_model(build(name), (x,))
@@ -69,16 +73,29 @@ def hashes_of(name: str) -> dict[str, str]:
     every = [(key_of(c.problem, c.primitive), c) for c in candidates_of(table)]
     ticks = {key: round(spread(c.problem, c.primitive)) for key, c in every}
     plan = plan_of(table, table.costs(ticks))
-    planned = rewrite(imported, plan)
-    iterators = torch._C._jit_debug_module_iterators(planned._c)  # type: ignore[attr-defined]
+    planned: Any = _C.rewrite_graph(imported, plan)
+    iterators = torch._C._jit_debug_module_iterators(planned)  # type: ignore[attr-defined]
     return {
-        "graph": short_hash([graph.to_text()]),
-        "candidates": short_hash((key, c.covers, c.inputs) for key, c in every),
-        "plan": short_hash(keys_of(plan)),
-        "forward": short_hash([planned.code]),
-        "constants": short_hash(
-            leaf for _, value in iterators["named_attributes"] for leaf in leaves(value)
-        ),
+        "graph": [graph.to_text()],
+        "candidates": ((key, c.covers, c.inputs) for key, c in every),
+        "plan": keys_of(plan),
+        "forward": [planned._get_method("forward").code],
+        "constants": (leaf for _, value in iterators["named_attributes"] for leaf in leaves(value)),
+    }
+
+
+def hashes_of(name: str) -> dict[str, str]:
+    """Returns the hash of each column of a network."""
+    return {column: short_hash(parts) for column, parts in columns_of(name).items()}
+
+
+def lines_of(name: str) -> dict[str, list[str]]:
+    """Returns the lines of each column of a network, without its constants."""
+    columns = columns_of(name)
+    del columns["constants"]
+    return {
+        column: [line for part in parts for line in str(part).splitlines()]
+        for column, parts in columns.items()
     }
 
 
@@ -99,36 +116,59 @@ def leaves(value: Any) -> Iterator[Any]:
 # ---- all networks, in processes of their own -----------------------------------------------------
 
 
-def run_share(names: list[str]) -> None:
+def run_share(names: list[str], what: Callable[[str], dict[str, Any]]) -> None:
     """Prints a line of JSON for each network."""
     warnings.simplefilter("ignore")
     for name in names:
-        print(json.dumps({"network": name, **hashes_of(name)}), flush=True)
+        print(json.dumps({"network": name, **what(name)}), flush=True)
 
 
-def all_hashes(names: list[str]) -> dict[str, dict[str, str]]:
-    script = [sys.executable, str(Path(__file__).resolve()), "--share"]
-    shares = [share for i in range(SHARES) if (share := names[i::SHARES])]
+def columns_in(tree: Path, names: list[str], lines: bool = False) -> dict[str, dict[str, Any]]:
+    """Returns the hashes of networks, or the lines of their columns, with the torchalgo of a tree.
+
+    Raises: SystemExit if the tree is not built, or cannot plan a network.
+    """
+    package = tree.resolve() / "python" / "torchalgo"
+    if not (package / "libtorchalgo.so").exists():
+        raise SystemExit(f"plan_hashes: expected a tree with a build in it, got {tree}")
+    script = [sys.executable, str(Path(__file__).resolve()), *(["--lines"] if lines else [])]
+    env = {**os.environ, **AVX2, "PYTHONPATH": str(package.parent)}
     started = [
-        subprocess.Popen([*script, *share], env=os.environ | AVX2, stdout=subprocess.PIPE)
-        for share in shares
+        subprocess.Popen([*script, "--share", *share], env=env, stdout=subprocess.PIPE)
+        for i in range(SHARES)
+        if (share := names[i::SHARES])
     ]
-    found = {}
-    for process in started:
-        output, _ = process.communicate()
-        if process.returncode:
-            raise SystemExit(f"plan_hashes: a process ended with {process.returncode}")
-        for line in output.decode().splitlines():
-            row = json.loads(line)
-            found[row.pop("network")] = row
+    outputs = [process.communicate()[0].decode() for process in started]
+    if failed := [process.returncode for process in started if process.returncode]:
+        raise SystemExit(f"plan_hashes: a process with {tree} ended with {failed[0]}")
+    rows = [json.loads(line) for output in outputs for line in output.splitlines()]
+    found = {row.pop("network"): row for row in rows}
     return {name: found[name] for name in names}
 
 
-def first_difference(before: dict[str, str] | None, now: dict[str, str]) -> str:
-    """Returns the first column that differs; "" if none does."""
-    if before is None:
-        return "is new"
-    return next((column for column in now if before.get(column) != now[column]), "")
+def differences(
+    before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]
+) -> dict[str, list[str]]:
+    """Returns the columns that differ, by network; ["is new"] for one that was not known."""
+    found = {
+        name: [column for column in row if before[name].get(column) != row[column]]
+        if name in before
+        else ["is new"]
+        for name, row in now.items()
+    }
+    return {name: columns for name, columns in found.items() if columns}
+
+
+def show_lines(tree: Path, names: list[str]) -> None:
+    """Prints the lines that only one of two trees has."""
+    before, now = (columns_in(each, names, lines=True) for each in (tree, ROOT))
+    for name in names:
+        for column, lines in now[name].items():
+            title = f"{name}: {column}"
+            for line in difflib.unified_diff(
+                before[name][column], lines, title, title, n=0, lineterm=""
+            ):
+                print(line)
 
 
 def main() -> None:
@@ -139,22 +179,30 @@ def main() -> None:
     )
     parser.add_argument("networks", nargs="*", help="of the board; all if left out")
     parser.add_argument("--file", type=Path, default=ROOT / "tests" / "golden" / "plan_hashes.json")
-    parser.add_argument("--write", action="store_true", help="writes the file")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--write", action="store_true", help="writes the file")
+    either.add_argument("--tree", type=Path, help="compares with another built tree, not the file")
+    parser.add_argument("--lines", action="store_true", help="with --tree: shows what differs")
     parser.add_argument("--share", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     names = args.networks or board()
     if args.share:
-        run_share(names)
+        run_share(names, lines_of if args.lines else hashes_of)
         return
-    before = json.loads(args.file.read_text()) if args.file.exists() else {}
-    now = all_hashes(names)
-    differences = {n: d for n, row in now.items() if (d := first_difference(before.get(n), row))}
-    for name, column in differences.items():
-        print(f"{name}: {column}")
-    print(f"{len(now) - len(differences)} of {len(now)} networks are as before")
+    if args.tree:
+        before = columns_in(args.tree, names)
+    else:
+        before = json.loads(args.file.read_text()) if args.file.exists() else {}
+    now = columns_in(ROOT, names)
+    changed = differences(before, now)
+    for name, columns in changed.items():
+        print(f"{name}: {', '.join(columns)}")
+    print(f"{len(now) - len(changed)} of {len(now)} networks are as before")
+    if args.tree and args.lines:
+        show_lines(args.tree, list(changed))
     if args.write:
         args.file.write_text(json.dumps(dict(sorted((before | now).items())), indent=1) + "\n")
-    elif differences:
+    elif changed:
         raise SystemExit(1)
 
 

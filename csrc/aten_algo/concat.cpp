@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "aten_algo/strided.h"
+#include "provider/kernel.h"
 
 namespace torchalgo::aten {
 namespace {

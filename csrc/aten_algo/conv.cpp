@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "aten_algo/strided.h"
+#include "provider/kernel.h"
 #include "provider/memory.h"
 #include "provider/packing.h"
 #include "provider/uneven_padding.h"
@@ -104,6 +105,7 @@ Kernel prepare_conv(const Problem& problem, const Primitive& primitive, const De
   Kernel kernel = {.problem = problem,
                    .primitive = primitive,
                    .least_work = [=] { return direct_work(problem); },
+                   .packing = to_string(primitive),
                    .makes_dst = true};
   if (conv.direction == Direction::kBackwardFilter) {
     kernel.run = [conv, primitive, geometry = geometry_of(conv)](const KernelArgs& args) {
@@ -130,8 +132,7 @@ Algorithm conv() {
           .runs_on_cuda = true,
           .offer = offer_conv,
           .prepare = prepare_conv,
-          .is_fallback = true,
-          .packs_for_all_sizes = true};
+          .is_fallback = true};
 }
 
 }  // namespace torchalgo::aten

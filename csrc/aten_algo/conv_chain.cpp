@@ -6,8 +6,9 @@
 
 #include <utility>
 
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
 #include "provider/epilogue.h"
+#include "provider/kernel.h"
 #include "provider/tensor_shape.h"
 #include "provider/uneven_padding.h"
 
@@ -53,6 +54,7 @@ Kernel prepare_chain(const Problem& problem, const Primitive& primitive, const D
                      const KernelArgs& args) { return run_chain(chain, args); },
           .pack = [](const Weights& weights) -> Packed { return weights; },
           .least_work = [problem] { return direct_work(problem); },
+          .packing = to_string(primitive),
           .makes_dst = true};
 }
 
@@ -64,8 +66,7 @@ Algorithm conv_chain() {
           .offer = offer_chain,
           .prepare = prepare_chain,
           .is_fallback = true,
-          .is_last_resort = true,
-          .packs_for_all_sizes = true};
+          .is_last_resort = true};
 }
 
 }  // namespace torchalgo::aten

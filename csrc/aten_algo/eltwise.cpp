@@ -7,6 +7,7 @@
 
 #include "aten_algo/strided.h"
 #include "provider/epilogue.h"
+#include "provider/kernel.h"
 
 namespace torchalgo::aten {
 namespace {

@@ -17,8 +17,8 @@
 #include <string>
 
 #include "cpu_algo/backward_data.h"
+#include "cpu_algo/conv.h"
 #include "provider/epilogue.h"
-#include "standalone/conv.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -160,6 +160,7 @@ PlainKernel bind(const Problem& problem, const Primitive& primitive, const Devic
   const auto& conv = std::get<ConvProblem>(problem);
   const Tiling tiling(conv, variant_number(primitive));
   return {.packed = {{2 * tiling.frequencies * conv.c * conv.k, 0}},
+          .packing = primitive.name,
           .pack = [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
                       const Threads&) { pack(conv, tiling, model[0].weights, to[0].weights); },
           .run = [=](const RunArgs& args, const Threads&) { run(conv, tiling, args); },
@@ -168,16 +169,18 @@ PlainKernel bind(const Problem& problem, const Primitive& primitive, const Devic
 
 }  // namespace
 
-// Makes the algorithm for large filters in nchw. The same build serves every instruction set,
-// because torch computes the transforms.
-Algorithm fft(const std::string& /*isa*/) {
-  return with_backward_data({.name = "cpu.fft",
-                             .rounding = 4,
-                             .numerics = {"fft"},
-                             .offer = offer,
-                             .offer_all = offer_all,
-                             .bind = bind,
-                             .packs_for_all_sizes = true});
+}  // namespace torchalgo::cpu
+
+namespace torchalgo::aten {
+
+// Makes cpu.fft, the algorithm for large filters in nchw.
+Algorithm fft() {
+  return cpu::with_backward_data({.name = "cpu.fft",
+                                  .rounding = 4,
+                                  .numerics = {"fft"},
+                                  .offer = cpu::offer,
+                                  .offer_all = cpu::offer_all,
+                                  .bind = cpu::bind});
 }
 
-}  // namespace torchalgo::cpu
+}  // namespace torchalgo::aten

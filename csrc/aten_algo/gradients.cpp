@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "aten_algo/strided.h"
+#include "provider/kernel.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -84,14 +85,16 @@ Algorithm row(std::string_view name, std::string_view what) {
   algorithm.name = name;
   algorithm.runs_on_cuda = true;
   algorithm.is_fallback = true;
-  algorithm.packs_for_all_sizes = true;
   algorithm.offer = [name, what](const Problem& problem, const Device&) -> Offer {
     if (!std::holds_alternative<P>(problem)) return {{}, "runs " + std::string(what) + " only"};
     if (!epilogue_of(problem).empty()) return {{}, "applies nothing to its result"};
     return offer_strided(name);
   };
   algorithm.prepare = [](const Problem& problem, const Primitive& primitive, const Device&) {
-    Kernel kernel = {.problem = problem, .primitive = primitive, .makes_dst = true};
+    Kernel kernel = {.problem = problem,
+                     .primitive = primitive,
+                     .packing = to_string(primitive),
+                     .makes_dst = true};
     kernel.run = [own = std::get<P>(problem), primitive](const KernelArgs& args) {
       return to_strided(compute(own, strided_inputs(primitive, args), args), primitive.dst);
     };

@@ -2,6 +2,7 @@
 #include <ATen/ops/group_norm.h>
 
 #include "aten_algo/strided.h"
+#include "provider/kernel.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -31,6 +32,7 @@ Kernel prepare_group_norm(const Problem& problem, const Primitive& primitive, co
                      const KernelArgs& args) { return run_group_norm(norm, primitive, args); },
           .pack = [](const Weights& weights) -> Packed { return weights; },
           .packed_bytes = [] { return 0; },  // the model's own
+          .packing = to_string(primitive),
           .makes_dst = true};
 }
 
@@ -42,8 +44,7 @@ Algorithm group_norm() {
           .runs_on_cuda = true,
           .offer = offer_group_norm,
           .prepare = prepare_group_norm,
-          .is_fallback = true,
-          .packs_for_all_sizes = true};
+          .is_fallback = true};
 }
 
 }  // namespace torchalgo::aten

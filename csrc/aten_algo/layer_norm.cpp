@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "aten_algo/strided.h"
 #include "provider/channel_norm.h"
+#include "provider/kernel.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -26,6 +27,7 @@ Kernel prepare_layer_norm(const Problem& problem, const Primitive& primitive, co
                      const KernelArgs& args) { return run_layer_norm(norm, primitive, args); },
           .pack = [](const Weights& weights) -> Packed { return weights; },
           .packed_bytes = [] { return 0; },  // the model's own
+          .packing = to_string(primitive),
           .makes_dst = true};
 }
 
@@ -37,8 +39,7 @@ Algorithm layer_norm() {
           .runs_on_cuda = true,
           .offer = offer_layer_norm,
           .prepare = prepare_layer_norm,
-          .is_fallback = true,
-          .packs_for_all_sizes = true};
+          .is_fallback = true};
 }
 
 }  // namespace torchalgo::aten

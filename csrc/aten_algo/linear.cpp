@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "aten_algo/strided.h"
+#include "provider/kernel.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -33,6 +34,7 @@ Kernel prepare_linear(const Problem& problem, const Primitive& primitive, const 
           .pack = [](const Weights& weights) -> Packed { return weights; },
           .packed_bytes = [] { return std::int64_t{0}; },
           .least_work = [problem] { return direct_work(problem); },
+          .packing = to_string(primitive),
           .makes_dst = true};
 }
 
@@ -44,8 +46,7 @@ Algorithm linear() {
           .runs_on_cuda = true,
           .offer = offer_linear,
           .prepare = prepare_linear,
-          .is_fallback = true,
-          .packs_for_all_sizes = true};
+          .is_fallback = true};
 }
 
 }  // namespace torchalgo::aten

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "aten_algo/list.h"
 
+#include "provider/with_tensors.h"
+
 // The algorithms, one line each, in the order in which they are listed. NAME stands for the
 // function NAME(), which returns an Algorithm. NAME.cpp defines it; gradients.cpp defines the last
 // four.
@@ -9,6 +11,7 @@
   ALGORITHM(conv)        \
   ALGORITHM(conv_chain)  \
   ALGORITHM(prepacked)   \
+  ALGORITHM(fft)         \
   ALGORITHM(pool)        \
   ALGORITHM(eltwise)     \
   ALGORITHM(scale_shift) \
@@ -19,6 +22,7 @@
   ALGORITHM(shuffle)     \
   ALGORITHM(resize)      \
   ALGORITHM(linear)      \
+  ALGORITHM(attention)   \
   ALGORITHM(batch_norm)     \
   ALGORITHM(bwd_activation) \
   ALGORITHM(bwd_pool)       \
@@ -35,7 +39,11 @@ TORCHALGO_ATEN_ALGORITHMS(DECLARE)
 
 const Algorithms& aten_algorithms() {
 #define CALL(name) aten::name(),
-  static const Algorithms algorithms = {TORCHALGO_ATEN_ALGORITHMS(CALL)};
+  static const Algorithms algorithms = [] {
+    Algorithms list = {TORCHALGO_ATEN_ALGORITHMS(CALL)};
+    prepare_with_tensors(list);
+    return list;
+  }();
   return algorithms;
 }
 

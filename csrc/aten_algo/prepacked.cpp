@@ -10,6 +10,7 @@
 
 #include "aten_algo/strided.h"
 #include "provider/epilogue.h"
+#include "provider/kernel.h"
 
 // Runs oneDNN's fused convolution as PyTorch's Inductor does. The ops mkldnn::* are not public API.
 // So they are looked up by name and called boxed: if a signature changes, the algorithm refuses and
@@ -163,6 +164,7 @@ Kernel prepare_prepacked(const Problem& problem, const Primitive& primitive, con
       .run = [call](const KernelArgs& args) { return run_prepacked(call, args); },
       .pack = [call, conv](const Weights& weights) { return pack_prepacked(call, conv, weights); },
       .least_work = [problem] { return direct_work(problem); },
+      .packing = to_string(primitive),
       .makes_dst = true};
 }
 
@@ -172,8 +174,7 @@ Algorithm prepacked() {
   return {.name = "aten.prepacked",
           .version = 2,
           .offer = offer_prepacked,
-          .prepare = prepare_prepacked,
-          .packs_for_all_sizes = true};
+          .prepare = prepare_prepacked};
 }
 
 }  // namespace torchalgo::aten

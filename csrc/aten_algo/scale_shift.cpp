@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "aten_algo/strided.h"
+#include "provider/kernel.h"
 #include "provider/weights.h"
 
 namespace torchalgo::aten {
@@ -49,6 +50,7 @@ Kernel prepare_scale_shift(const Problem& problem, const Primitive& primitive, c
                       const Weights& weights) { return pack_scale_shift(scale_shift, weights); },
           // Only mean and variance take memory; scale and shift are the model's own tensors.
           .packed_bytes = [problem] { return 2 * plain_weight_bytes(problem); },
+          .packing = to_string(primitive),
           .makes_dst = true};
 }
 
@@ -60,8 +62,7 @@ Algorithm scale_shift() {
           .runs_on_cuda = true,
           .offer = offer_scale_shift,
           .prepare = prepare_scale_shift,
-          .is_fallback = true,
-          .packs_for_all_sizes = true};
+          .is_fallback = true};
 }
 
 }  // namespace torchalgo::aten

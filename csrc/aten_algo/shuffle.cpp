@@ -2,6 +2,7 @@
 #include <ATen/ops/channel_shuffle.h>
 
 #include "aten_algo/strided.h"
+#include "provider/kernel.h"
 
 namespace torchalgo::aten {
 namespace {

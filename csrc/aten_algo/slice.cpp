@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "aten_algo/strided.h"
+#include "provider/kernel.h"
 #include "provider/memory.h"
 
 namespace torchalgo::aten {

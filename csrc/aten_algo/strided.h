@@ -5,8 +5,8 @@
 
 #include <string_view>
 
+#include "ir/algorithm.h"
 #include "ir/layout.h"
-#include "provider/algorithm.h"
 #include "provider/tensor_shape.h"
 
 namespace torchalgo {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
 
 namespace torchalgo::cpu {
 

@@ -270,7 +270,6 @@ Algorithms batch_norm(const std::string& isa) {
   norm.bind = [kernels](const Problem& problem, const Primitive& primitive, const Device&) {
     return bind_batch_norm(kernels, problem, primitive);
   };
-  norm.packs_for_all_sizes = true;
   Algorithm sums;
   sums.name = "cpu.channel_sums";
   sums.version = 2;

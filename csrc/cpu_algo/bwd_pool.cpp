@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "cpu_algo/pool.h"
 #include "cpu_algo/same_layout.h"
-#include "standalone/pool.h"
 
 namespace torchalgo::cpu {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "cpu_algo/kernels/concat.h"
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
 
 namespace torchalgo::cpu {
 

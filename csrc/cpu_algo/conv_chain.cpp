@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cpu_algo/conv.h"
+#include "cpu_algo/conv_gemm.h"
+#include "cpu_algo/depthwise.h"
 #include "cpu_algo/kernels/row_range.h"
-#include "provider/algorithm.h"
-#include "standalone/conv.h"
-#include "standalone/conv_gemm.h"
-#include "standalone/depthwise.h"
+#include "ir/algorithm.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -355,6 +355,7 @@ PlainKernel bind(const Kernels& kernels, const Problem& problem, const Primitive
     if (*gemm) (*gemm)->prefetch = packed_floats(**gemm) > kCachedFloats;
   return {.workspace_bytes = slice_bytes(plan) * slices,
           .packed = packed_of(plan, parts),
+          .packing = to_string(primitive),
           .pack = [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
                       const Threads& threads) { pack(plan, problem, model, to, threads); },
           .run = [=](const RunArgs& args,
@@ -377,7 +378,6 @@ Algorithm conv_chain(const std::string& isa) {
                              const Device& device) {
     return bind(kernels, problem, primitive, device);
   };
-  algorithm.packs_for_all_sizes = true;
   return algorithm;
 }
 

@@ -1,11 +1,157 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "cpu_algo/depthwise.h"
+
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
-#include "cpu_algo/make_depthwise.h"
+#include "cpu_algo/backward_data.h"
+#include "cpu_algo/conv.h"
 
 namespace torchalgo::cpu {
+namespace {
+
+constexpr std::int64_t kBlock = 16;
+// Some 10 us of work: a thread that has less costs more than it saves.
+constexpr std::int64_t kLeastWork = 300'000;
+
+// How the rows of a result are divided. If several threads share them, ranges have an even number
+// of rows, as the kernel computes pairs of rows.
+struct Division {
+  std::int64_t ranges = 1, rows = 1, slices = 1;
+
+  Division(std::int64_t count, std::int64_t row_work, std::int64_t threads) {
+    constexpr std::int64_t kRangesPerThread = 8;
+    slices = std::clamp<std::int64_t>(count * row_work / kLeastWork, 1, threads);
+    rows = slices == 1 ? count : std::max<std::int64_t>(1, count / (slices * kRangesPerThread));
+    rows += slices == 1 ? 0 : rows % 2;
+    ranges = ceil_div(count, rows);
+  }
+};
+
+// Channels that lie side by side in memory.
+std::int64_t lanes_of(const ConvProblem& conv, Layout layout) {
+  return layout == Layout::kNhwc ? conv.c : kBlock;
+}
+
+}  // namespace
+
+bool is_depthwise(const ConvProblem& conv) { return conv.groups == conv.c && conv.k == conv.c; }
+
+kernels::Depthwise depthwise_args(const ConvProblem& conv, Layout layout) {
+  const bool is_nhwc = layout == Layout::kNhwc;
+  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
+  kernels::Depthwise args;
+  args.blocks = is_nhwc ? 1 : channel_blocks(conv.c);
+  args.pixel = lanes_of(conv, layout);
+  args.pad_lanes = is_nhwc ? 0 : args.blocks * kBlock - conv.c;
+  args.h = conv.h;
+  args.w = conv.w;
+  args.p = dst[2];
+  args.q = dst[3];
+  args.src_plane = args.h * args.w * args.pixel;
+  args.dst_plane = args.p * args.q * args.pixel;
+  args.group = conv.c / conv.groups;
+  args.r = conv.r;
+  args.s = conv.s;
+  args.stride_h = conv.stride_h;
+  args.stride_w = conv.stride_w;
+  args.pad_h = conv.pad_h;
+  args.pad_w = conv.pad_w;
+  args.dilation_h = conv.dilation_h;
+  args.dilation_w = conv.dilation_w;
+  args.activation = activation_of(conv.epilogue);
+  return args;
+}
+
+void pack_depthwise(const ConvProblem& conv, Layout layout, const float* weights, float* packed) {
+  const std::int64_t lanes = lanes_of(conv, layout);
+  const std::int64_t taps = conv.r * conv.s, group = conv.c / conv.groups;
+  std::fill_n(packed, depthwise_weight_floats(conv, layout), 0.0F);
+  for (std::int64_t k = 0; k < conv.k; ++k) {
+    for (std::int64_t member = 0; member < group; ++member) {
+      for (std::int64_t tap = 0; tap < taps; ++tap, ++weights)
+        packed[((k / lanes * taps + tap) * group + member) * lanes + k % lanes] = *weights;
+    }
+  }
+}
+
+std::int64_t depthwise_weight_floats(const ConvProblem& conv, Layout layout) {
+  return depthwise_bias_floats(conv, layout) * conv.r * conv.s * (conv.c / conv.groups);
+}
+
+std::int64_t depthwise_bias_floats(const ConvProblem& conv, Layout layout) {
+  return layout == Layout::kNhwc ? conv.c : channel_blocks(conv.c) * kBlock;
+}
+
+namespace {
+
+PlainKernel bind(const ConvProblem& conv, Layout layout, DepthwiseRun run, std::int64_t threads) {
+  const kernels::Depthwise sizes = depthwise_args(conv, layout);
+  const std::int64_t rows = conv.n * sizes.blocks * sizes.p;
+  const Division division(rows, sizes.q * sizes.pixel * conv.r * conv.s * sizes.group, threads);
+  const std::int64_t bias_floats = depthwise_bias_floats(conv, layout);
+  return {.packed = {{depthwise_weight_floats(conv, layout), bias_floats}},
+          .packing = std::string(to_string(layout)),
+          .pack =
+              [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
+                  const Threads&) {
+                pack_depthwise(conv, layout, model[0].weights, to[0].weights);
+                pad_bias(model[0].bias, conv.c, to[0].bias, bias_floats);
+              },
+          .run =
+              [=](const RunArgs& args, const Threads& pool) {
+                kernels::Depthwise call = sizes;
+                call.src = args.src[0];
+                call.weights = args.weights[0].weights;
+                call.bias = args.weights[0].bias;
+                call.residual = args.residual;
+                call.dst = args.dst;
+                run_ranges_in_slices(pool, division.ranges, division.slices,
+                                     [&](std::int64_t begin, std::int64_t end, std::int64_t) {
+                                       run(call, begin * division.rows,
+                                           std::min(end * division.rows, rows));
+                                     });
+              }};
+}
+
+Offer offer(const DepthwiseAlgorithm& depthwise, const Problem& problem) {
+  const auto* conv = std::get_if<ConvProblem>(&problem);
+  if (conv == nullptr) return {{}, "needs a convolution"};
+  std::string refusal = refuse_conv(*conv);
+  if (refusal.empty()) refusal = depthwise.refuse(*conv);
+  if (!refusal.empty()) return {{}, std::move(refusal)};
+  const std::string name(depthwise.name);
+  Offer offer;
+  offer.primitives.push_back({name, Layout::kNChw16c, Layout::kNChw16c});
+  // In nhwc the last block of 16 channels overlaps the block before it. There is no masking, so 16
+  // channels are needed.
+  if (conv->c >= 16) offer.primitives.push_back({name, Layout::kNhwc, Layout::kNhwc});
+  return offer;
+}
+
+}  // namespace
+
+Algorithm make_depthwise(const DepthwiseAlgorithm& depthwise) {
+  Algorithm algorithm;
+  algorithm.name = depthwise.name;
+  algorithm.version = depthwise.version;
+  algorithm.rounding = 1;
+  algorithm.offer = [depthwise](const Problem& problem, const Device&) {
+    return offer(depthwise, problem);
+  };
+  algorithm.bind = [run = depthwise.run](const Problem& problem, const Primitive& primitive,
+                                         const Device& device) {
+    const auto& conv = std::get<ConvProblem>(problem);
+    PlainKernel kernel = bind(conv, primitive.src, run, device.threads);
+    kernel.least_work = [=] { return direct_work(problem); };
+    return kernel;
+  };
+  return with_backward_data(std::move(algorithm));
+}
+
 namespace {
 
 std::string refuse(const ConvProblem& conv) {

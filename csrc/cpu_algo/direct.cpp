@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cpu_algo/make_conv_gemm.h"
-#include "standalone/conv.h"
+#include "cpu_algo/conv.h"
+#include "cpu_algo/conv_gemm.h"
 
 namespace torchalgo::cpu {
 namespace {

@@ -30,10 +30,10 @@ Offer offer_eltwise(std::string_view name, EltwiseKind kind, const Problem& prob
 // The sizes and kernels of an operation. The tensors are arguments of the run.
 struct EltwisePlan {
   EltwiseKernels kernels;
-  kernels::Activation activation;
+  kernels::Activation activation = {};
   bool is_channelwise = false, is_scale = false;
   Layout layout = Layout::kNchw;
-  LaneShape shape;
+  LaneShape shape = {};
   std::int64_t n = 1, c = 1, pixels = 1;
 
   [[nodiscard]] std::int64_t floats() const { return shape.groups * pixels * shape.lanes; }

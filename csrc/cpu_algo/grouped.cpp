@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "cpu_algo/make_depthwise.h"
+#include "cpu_algo/depthwise.h"
 
 namespace torchalgo::cpu {
 namespace {

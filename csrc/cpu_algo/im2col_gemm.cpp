@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "cpu_algo/backward_data.h"
+#include "cpu_algo/conv.h"
 #include "cpu_algo/kernels/conv_im2col.h"
-#include "standalone/conv.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -95,6 +95,7 @@ PlainKernel bind(const Build& build, const Problem& problem, const Device& devic
   set_parts(sizes, slices);
   return {.workspace_bytes = slice_bytes * slices,
           .packed = {{k * row, 0}},
+          .packing = "rows",
           .pack =
               [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
                   const Threads&) {
@@ -122,7 +123,6 @@ Algorithm im2col_gemm(const std::string& isa) {
   algorithm.bind = [build](const Problem& problem, const Primitive&, const Device& device) {
     return bind(build, problem, device);
   };
-  algorithm.packs_for_all_sizes = true;
   return with_backward_data(std::move(algorithm));
 }
 

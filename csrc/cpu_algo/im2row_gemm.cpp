@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fmt/format.h>
 
-#include "cpu_algo/make_conv_gemm.h"
+#include "cpu_algo/conv_gemm.h"
 
 namespace torchalgo::cpu {
 namespace {

@@ -3,11 +3,9 @@
 
 #include <utility>
 
-#include "provider/with_tensors.h"
-
 // The algorithms, one line each, in the order in which they are listed. NAME stands for the
 // function NAME(isa), which NAME.cpp defines: it returns an Algorithm, or all Algorithms of a
-// family. That of fft, which calls torch, is in aten_algo.
+// family. cpu.fft, which calls torch, is in aten_algo.
 // clang-format off
 #define TORCHALGO_CPU_ALGORITHMS(ALGORITHM, FAMILY) \
   ALGORITHM(conv1x1)        \
@@ -16,7 +14,6 @@
   ALGORITHM(stem)           \
   ALGORITHM(im2col_gemm)    \
   ALGORITHM(im2row_gemm)    \
-  ALGORITHM(fft)            \
   ALGORITHM(pool)           \
   FAMILY(eltwise)           \
   ALGORITHM(scale_shift)    \
@@ -27,6 +24,7 @@
   ALGORITHM(shuffle)        \
   ALGORITHM(resize)         \
   ALGORITHM(linear)         \
+  FAMILY(attention)         \
   ALGORITHM(depthwise)      \
   ALGORITHM(grouped)        \
   ALGORITHM(conv_chain)     \
@@ -56,13 +54,7 @@ Algorithms cpu_algorithms(const std::string& isa) {
 #define ADD_FAMILY(name) \
   for (Algorithm & member : cpu::name(isa)) list.push_back(std::move(member));
   TORCHALGO_CPU_ALGORITHMS(ADD_ALGORITHM, ADD_FAMILY)
-  prepare_with_tensors(list);
   return list;
-}
-
-const Algorithms& cpu_algorithms() {
-  static const Algorithms algorithms = cpu_algorithms(cpu_device().isa);
-  return algorithms;
 }
 
 }  // namespace torchalgo

@@ -3,11 +3,24 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 
-#include "standalone/conv.h"
+#include "cpu_algo/conv.h"
 
 namespace torchalgo::cpu {
+
+LaneShape lane_shape(Layout layout, std::int64_t n, std::int64_t c) {
+  if (layout == Layout::kNchw) return {n * c, 1};
+  if (layout == Layout::kNhwc) return {n, c};
+  const std::int64_t block = block_size(layout);
+  return {n * ((c + block - 1) / block), block};
+}
+
+std::int64_t grain_of(std::int64_t floats_per_task) {
+  constexpr std::int64_t kFloats = 32768;  // as at::internal::GRAIN_SIZE
+  return std::max<std::int64_t>(1, kFloats / std::max<std::int64_t>(1, floats_per_task));
+}
 
 Offer offer_f32(std::string_view name, DType dtype, std::initializer_list<Layout> layouts) {
   if (dtype != DType::kF32) return {{}, fmt::format("needs f32, got {}", to_string(dtype))};

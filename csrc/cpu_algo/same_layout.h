@@ -10,11 +10,21 @@
 
 #include "cpu_algo/kernels/activation.h"
 #include "cpu_algo/kernels/eltwise.h"
+#include "ir/algorithm.h"
 #include "ir/layout.h"
-#include "provider/algorithm.h"
-#include "standalone/lanes.h"
 
 namespace torchalgo::cpu {
+
+/// The shape of a [n, c, h, w] tensor as [groups, h * w, lanes]: (n * c, 1) for nchw, (n, c) for
+/// nhwc, (n * blocks, block size) for the blocked layouts.
+struct LaneShape {
+  std::int64_t groups = 1, lanes = 1;
+};
+[[nodiscard]] LaneShape lane_shape(Layout layout, std::int64_t n, std::int64_t c);
+
+/// Returns the least number of tasks that a thread should have, so that a small tensor stays on one
+/// thread.
+[[nodiscard]] std::int64_t grain_of(std::int64_t floats_per_task);
 
 /// Returns the offer of the primitive `name` in each of the layouts, or a refusal if `dtype` is not
 /// f32.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/scale_shift.h"
 
+#include <string>
+
 #include "base/error.h"
+#include "cpu_algo/conv.h"
 #include "cpu_algo/same_layout.h"
-#include "standalone/conv.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -39,6 +41,7 @@ PlainKernel bind_scale_shift(const Kernels& kernels, const Problem& problem,
   const std::int64_t block = block_size(layout);
   const std::int64_t padded = (c + block - 1) / block * block;
   return {.packed = {{padded, padded}},
+          .packing = std::string(to_string(layout)),
           // Zeros in the pad lanes make those of dst zero.
           .pack =
               [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
@@ -75,7 +78,6 @@ Algorithm scale_shift(const std::string& isa) {
                        const Problem& problem, const Primitive& primitive, const Device&) {
     return bind_scale_shift(kernels, problem, primitive);
   };
-  algorithm.packs_for_all_sizes = true;
   return algorithm;
 }
 

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cpu_algo/conv.h"
+#include "cpu_algo/conv_gemm.h"
 #include "cpu_algo/kernels/scale_shift.h"
 #include "cpu_algo/same_layout.h"
-#include "standalone/conv.h"
-#include "standalone/conv_gemm.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -188,6 +188,7 @@ PlainKernel bind(const Kernels& kernels, const Problem& problem, const Primitive
   return {
       .workspace_bytes = slice_bytes(plan) * slices,
       .packed = {{factors, factors}, {packed_floats(plan.gemm), columns}},
+      .packing = to_string(primitive),
       .pack =
           [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
               const Threads& threads) {
@@ -221,7 +222,6 @@ Algorithm scaled_conv1x1(const std::string& isa) {
                              const Device& device) {
     return bind(kernels, problem, primitive, device);
   };
-  algorithm.packs_for_all_sizes = true;
   return algorithm;
 }
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <utility>
 
+#include "cpu_algo/conv.h"
+#include "cpu_algo/linear.h"
+#include "cpu_algo/pool.h"
 #include "cpu_algo/same_layout.h"
-#include "standalone/conv.h"
-#include "standalone/linear.h"
-#include "standalone/pool.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -156,6 +156,7 @@ PlainKernel bind(const Kernels& kernels, const Problem& problem, const Primitive
   const Plan plan = plan_chain(kernels, chain, primitive.src, device.threads);
   return {.workspace_bytes = workspace_bytes(chain),
           .packed = packed_of(chain),
+          .packing = to_string(primitive),
           .pack = [chain](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
                           const Threads&) { pack(chain, model, to); },
           .run = [plan](const RunArgs& args, const Threads& threads) { run(plan, args, threads); },
@@ -177,7 +178,6 @@ Algorithm squeeze_excite(const std::string& isa) {
                              const Device& device) {
     return bind(kernels, problem, primitive, device);
   };
-  algorithm.packs_for_all_sizes = true;
   return algorithm;
 }
 

@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "cpu_algo/backward_data.h"
+#include "cpu_algo/conv.h"
+#include "cpu_algo/same_layout.h"
 #include "ir/arithmetic.h"
-#include "standalone/conv.h"
-#include "standalone/lanes.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -217,6 +217,7 @@ PlainKernel bind_strided_backward_data(const BindOf& forward, const ConvProblem&
   run->layout = primitive.src;
   run->result_bytes = result_bytes_of(conv, primitive.src);
   std::vector<PackedFloats> packed;
+  std::string packing;
   for (StridedPart& part : strided_parts(conv)) {
     PartKernel own;
     own.part = std::move(part);
@@ -224,6 +225,7 @@ PlainKernel bind_strided_backward_data(const BindOf& forward, const ConvProblem&
       own.kernel = forward(*own.part.twin, exchanged(primitive), device);
       TORCHALGO_ASSERT(own.kernel->packed.size() == 1);
       packed.push_back(own.kernel->packed[0]);
+      packing += own.kernel->packing + "; ";
       if (packed.back().bias == 0 && has(conv.epilogue, PostOp::kBias))
         packed.back().bias = own.bias_floats = conv.c;
       run->workspace_bytes = std::max(run->workspace_bytes, own.kernel->workspace_bytes);
@@ -233,6 +235,7 @@ PlainKernel bind_strided_backward_data(const BindOf& forward, const ConvProblem&
   return {
       .workspace_bytes = run->result_bytes + run->workspace_bytes,
       .packed = std::move(packed),
+      .packing = std::move(packing),
       .pack = [run](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
                     const Threads& threads) { pack_parts(*run, model, to, threads); },
       .run = [run](const RunArgs& args, const Threads& threads) { run_parts(*run, args, threads); },

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
 
 namespace torchalgo::cpu {
 

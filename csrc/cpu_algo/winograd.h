@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "cpu_algo/kernels/winograd.h"
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
 
 namespace torchalgo::cpu {
 
@@ -22,6 +23,14 @@ struct WinogradAlgorithm {
   kernels::WinogradTile tile;        // one of kernels::kWinogradTiles
   Layout layout = Layout::kNChw16c;  // or kNhwc
 };
+
+/// Returns the strides of a tensor in nChw16c or nhwc.
+[[nodiscard]] kernels::WinogradSide winograd_side(Layout layout, std::int64_t channels,
+                                                  std::int64_t pixels);
+
+/// Returns the number of tiles of the result.
+[[nodiscard]] std::int64_t winograd_tiles(const kernels::WinogradTile& tile,
+                                          const ConvProblem& conv);
 
 /// Returns the reason why the tile is not faster than the definition, or an empty string.
 [[nodiscard]] std::string why_slow(const kernels::WinogradTile& tile, const ConvProblem& conv);

@@ -124,7 +124,7 @@ class EngineOffers {
   [[nodiscard]] Handle handle_for(const Device& device) const {
     if (device.index < 0 || library_.runtime.is_capturing()) return nullptr;
     try {
-      return handle_of_thread(require_api(library_), library_.runtime);
+      return handle_of_thread(require_api(library_), library_.runtime).raw;
     } catch (const StatusError&) {
       return nullptr;
     }
@@ -207,7 +207,7 @@ class EngineOffers {
 
 Kernel prepare_engine(const Library& library, const Problem& problem, const Primitive& primitive) {
   const EngineSpec spec = require_engine_spec(primitive);
-  Kernel kernel = {.problem = problem, .primitive = primitive};
+  Kernel kernel = {.problem = problem, .primitive = primitive, .packing = to_string(primitive)};
   const auto states = std::make_shared<EngineStates>();
   kernel.run = [=](const KernelArgs& args) {
     return run_engine(require_api(library), library.runtime, spec, {problem, primitive, args},

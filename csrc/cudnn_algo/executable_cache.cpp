@@ -25,19 +25,12 @@ std::size_t ExecutableHash::operator()(const ExecutableKey& key) const {
   mix(hash, static_cast<std::size_t>(p.dtype) * 256 +
                 static_cast<std::size_t>(key.primitive->src) * 16 +
                 static_cast<std::size_t>(key.primitive->dst));
-  mix(hash, std::hash<const void*>()(key.handle));
   return hash;
 }
 
 bool ExecutableEqual::operator()(const ExecutableKey& a, const ExecutableKey& b) const {
-  return a.api == b.api && a.handle == b.handle && a.primitive->name == b.primitive->name &&
-         a.primitive->src == b.primitive->src && a.primitive->dst == b.primitive->dst &&
-         *a.problem == *b.problem;
-}
-
-ExecutableCache& executable_cache() {
-  thread_local ExecutableCache cache(kMaxExecutables);
-  return cache;
+  return a.primitive->name == b.primitive->name && a.primitive->src == b.primitive->src &&
+         a.primitive->dst == b.primitive->dst && *a.problem == *b.problem;
 }
 
 }  // namespace torchalgo::cudnn

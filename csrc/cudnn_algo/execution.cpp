@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include "cudnn_algo/graph.h"
 #include "cudnn_algo/run.h"
@@ -41,26 +42,31 @@ std::string describe(const Api& api, const EngineCall& call) {
                      version_text(api));
 }
 
-void find_or_build(std::shared_ptr<Executable>& executable, const std::shared_ptr<const Api>& api,
-                   const Runtime& runtime, Handle handle, const EngineCall& call,
-                   const std::function<std::shared_ptr<Executable>()>& build) {
-  if (executable != nullptr && executable->has_run) return;
-  const ExecutableKey key = {api.get(), handle, &std::get<ConvProblem>(call.problem),
-                             &call.primitive};
-  executable = executable_cache().find(key);
+std::shared_ptr<Executable> find_or_build(
+    std::weak_ptr<Executable>& known, const Runtime& runtime, OwnHandle& handle,
+    const EngineCall& call, const std::function<std::shared_ptr<Executable>()>& build) {
+  std::shared_ptr<Executable> executable = known.lock();
+  if (executable != nullptr && executable->has_run) return executable;
+  const ExecutableKey key = {&std::get<ConvProblem>(call.problem), &call.primitive};
+  ExecutableCache& cache = handle.executables;
+  executable = cache.find(key);
   if (executable == nullptr || !executable->has_run) {
-    refuse_capture(*api, runtime, call, executable != nullptr);
+    refuse_capture(*handle.api, runtime, call, executable != nullptr);
   }
   if (executable == nullptr) {
     executable = build();
     plans_built.fetch_add(1, std::memory_order_relaxed);
-    const std::size_t evicted = executable_cache().add(key, executable);
+    // A run through `known` does not ask the cache, so it is noted in the executable.
+    cache.refresh([](const auto& each) { return std::exchange(each->is_recent, false); });
+    const std::size_t evicted = cache.add(key, executable);
     plans_evicted.fetch_add(static_cast<std::int64_t>(evicted), std::memory_order_relaxed);
   }
+  known = executable;
+  return executable;
 }
 
 void note_run(const std::shared_ptr<Executable>& executable, const Runtime& runtime) {
-  executable->has_run = true;
+  executable->has_run = executable->is_recent = true;
   if (executable->is_pinned || !runtime.is_capturing()) return;
   static std::mutex mutex;
   static auto* const pinned = new std::vector<std::shared_ptr<Executable>>;  // never destroyed

@@ -14,6 +14,7 @@
 #include "base/error_code.h"
 #include "cudnn_algo/descriptor.h"
 #include "cudnn_algo/executable_cache.h"
+#include "cudnn_algo/handles.h"
 #include "cudnn_algo/runtime.h"
 #include "provider/kernel.h"
 
@@ -46,13 +47,14 @@ class PerHandle {
   std::map<Handle, State> states_;  // which stay where they are
 };
 
-/// Fills `executable` unless it has run before: with that of `call` from this thread's cache, or
-/// with the result of `build`, which is added to the cache. `build` is not called while the stream
-/// captures a CUDA graph, because it allocates and loads kernels, which breaks a capture.
+/// Returns the executable of `call`: `known` if it still exists and has run before, else that in
+/// the handle's cache, else the result of `build`, which is added to the cache. `known` then refers
+/// to it. `build` is not called while the stream captures a CUDA graph, because it allocates and
+/// loads kernels, which breaks a capture.
 /// @throws Error  if the stream is capturing and the executable has not run before.
-void find_or_build(std::shared_ptr<Executable>& executable, const std::shared_ptr<const Api>& api,
-                   const Runtime& runtime, Handle handle, const EngineCall& call,
-                   const std::function<std::shared_ptr<Executable>()>& build);
+[[nodiscard]] std::shared_ptr<Executable> find_or_build(
+    std::weak_ptr<Executable>& known, const Runtime& runtime, OwnHandle& handle,
+    const EngineCall& call, const std::function<std::shared_ptr<Executable>()>& build);
 
 /// To be called after a run. If the stream is capturing, the executable is kept until the process
 /// ends: nobody tells when the CUDA graph is destroyed, and cuDNN may unload kernels with the plan.

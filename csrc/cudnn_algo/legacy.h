@@ -10,9 +10,9 @@
 
 #include "cudnn_algo/abi.h"
 #include "cudnn_algo/graph.h"
+#include "ir/device.h"
 #include "ir/layout.h"
 #include "ir/problem.h"
-#include "provider/device.h"
 
 namespace torchalgo::cudnn {
 

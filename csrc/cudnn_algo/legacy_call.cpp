@@ -82,21 +82,21 @@ const char* function_name(Direction direction) {
 }
 
 struct LegacyExecutable final : Executable {
-  LegacyExecutable(std::shared_ptr<const Api> with, const ConvProblem& conv, const Layouts& layouts,
-                   MathType math)
-      : Executable(std::move(with)), descriptors(*api, conv, layouts, math) {}
+  LegacyExecutable(const Api& api, const ConvProblem& conv, const Layouts& layouts, MathType math)
+      : descriptors(api, conv, layouts, math) {}
   const LegacyDescriptors descriptors;
 };
 
-std::shared_ptr<Executable> build(const std::shared_ptr<const Api>& api, Handle handle,
-                                  const LegacySpec& spec, const EngineCall& call) {
+std::shared_ptr<Executable> build(const OwnHandle& handle, const LegacySpec& spec,
+                                  const EngineCall& call) {
+  const Api& api = *handle.api;
   const auto& conv = std::get<ConvProblem>(call.problem);
-  const auto absence = legacy_absence(*api, conv);
-  TORCHALGO_CHECK(!absence, "TA5101 cuDNN cannot run: {} ({})", *absence, describe(*api, call));
+  const auto absence = legacy_absence(api, conv);
+  TORCHALGO_CHECK(!absence, "TA5101 cuDNN cannot run: {} ({})", *absence, describe(api, call));
   auto executable = std::make_shared<LegacyExecutable>(api, conv, layouts_of(call.primitive),
                                                        math_type(spec, conv.dtype));
   std::size_t bytes = 0;
-  check(*api, executable->descriptors.ask_workspace(handle, spec.number, &bytes),
+  check(api, executable->descriptors.ask_workspace(handle.raw, spec.number, &bytes),
         fmt::format("{}: get its workspace size", function_name(spec.direction)));
   executable->workspace_bytes = static_cast<std::int64_t>(bytes);
   return executable;
@@ -194,17 +194,16 @@ at::Tensor run_legacy(const std::shared_ptr<const Api>& api, const Runtime& runt
                       const LegacySpec& spec, const EngineCall& call, LegacyStates& states) {
   const auto on_device = runtime.on_device(call.args.dst.device().index());
   with_description(*api, call, [&] {
-    const Handle handle = handle_of_thread(api, runtime);
-    std::shared_ptr<Executable>& executable = states.of(handle);
-    find_or_build(executable, api, runtime, handle, call,
-                  [&] { return build(api, handle, spec, call); });
+    OwnHandle& handle = handle_of_thread(api, runtime);
+    const auto executable = find_or_build(states.of(handle.raw), runtime, handle, call,
+                                          [&] { return build(handle, spec, call); });
     const Workspace workspace(*api, *executable, call);
     AlignedTensors tensors;
     const Operands operands = bind(spec.direction, call, tensors);
     const auto& descriptors = static_cast<const LegacyExecutable&>(*executable).descriptors;
     check(*api,
-          descriptors.run(handle, spec.number, operands.a, operands.b, operands.c, workspace.data(),
-                          static_cast<std::size_t>(executable->workspace_bytes)),
+          descriptors.run(handle.raw, spec.number, operands.a, operands.b, operands.c,
+                          workspace.data(), static_cast<std::size_t>(executable->workspace_bytes)),
           function_name(spec.direction));
     note_run(executable, runtime);
     tensors.finish();

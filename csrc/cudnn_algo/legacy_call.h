@@ -11,7 +11,7 @@
 #include "cudnn_algo/execution.h"
 #include "cudnn_algo/legacy.h"
 #include "cudnn_algo/runtime.h"
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
 
 namespace torchalgo::cudnn {
 
@@ -62,7 +62,7 @@ class LegacyDescriptors {
 };
 
 /// The descriptors that a prepared convolution keeps between its runs with one handle.
-using LegacyStates = PerHandle<std::shared_ptr<Executable>>;
+using LegacyStates = PerHandle<std::weak_ptr<Executable>>;
 
 /// Runs `call.primitive`, which is `spec`, in the same way as run_engine().
 at::Tensor run_legacy(const std::shared_ptr<const Api>& api, const Runtime& runtime,

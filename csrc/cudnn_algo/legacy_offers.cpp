@@ -74,7 +74,7 @@ class LegacyQuery {
       : api_(api), conv_(conv), device_(device), is_live_(device.index >= 0) {
     if (!is_live_) return;
     on_device_ = library.runtime.on_device(device.index);
-    handle_ = handle_of_thread(require_api(library), library.runtime);
+    handle_ = handle_of_thread(require_api(library), library.runtime).raw;
   }
 
   [[nodiscard]] bool is_live() const { return is_live_; }
@@ -280,7 +280,7 @@ LegacySpec require_spec(const Primitive& primitive) {
 Kernel prepare_legacy(const Library& library, const Problem& problem, const Primitive& primitive) {
   const LegacySpec spec = require_spec(primitive);
   const auto& conv = std::get<ConvProblem>(problem);
-  Kernel kernel = {.problem = problem, .primitive = primitive};
+  Kernel kernel = {.problem = problem, .primitive = primitive, .packing = to_string(primitive)};
   const auto states = std::make_shared<LegacyStates>();
   kernel.run = [=, epilogue = conv.epilogue](const KernelArgs& args) {
     at::Tensor dst = run_legacy(require_api(library), library.runtime, spec,

@@ -5,7 +5,7 @@
 
 #include "cudnn_algo/api.h"
 #include "cudnn_algo/runtime.h"
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
 
 namespace torchalgo {
 

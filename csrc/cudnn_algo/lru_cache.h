@@ -43,6 +43,17 @@ class LruCache {
     return forgotten;
   }
 
+  /// Counts the values for which `is_used(value)` returns true as used after all others.
+  template <typename IsUsed>
+  void refresh(const IsUsed& is_used) {
+    Entries used;
+    for (auto at = entries_.begin(); at != entries_.end();) {
+      const auto entry = at++;
+      if (is_used(entry->value)) used.splice(used.end(), entries_, entry);
+    }
+    entries_.splice(entries_.begin(), used);
+  }
+
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
   void set_limit(std::size_t limit) { limit_ = limit; }  // takes effect at the next add()
   void clear() {

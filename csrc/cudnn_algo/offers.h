@@ -15,7 +15,8 @@
 #include "cudnn_algo/engine.h"
 #include "cudnn_algo/graph.h"
 #include "cudnn_algo/runtime.h"
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
+#include "provider/kernel.h"
 
 namespace torchalgo::cudnn {
 
@@ -72,7 +73,6 @@ template <typename Offers, typename Prepare>
             return offers->offer_one(problem, device, primitive);
           },
       .prepare = std::move(prepare),
-      .packs_for_all_sizes = true,
   };
 }
 

@@ -42,8 +42,7 @@ Bindings bind(const PatternInfo& pattern, const EngineCall& call, AlignedTensors
 }
 
 struct EngineExecutable final : Executable {
-  EngineExecutable(std::shared_ptr<const Api> with, Pattern of, ExecutionPlan made)
-      : Executable(std::move(with)), pattern(of), plan(std::move(made)) {
+  EngineExecutable(Pattern of, ExecutionPlan made) : pattern(of), plan(std::move(made)) {
     workspace_bytes = plan.workspace_bytes;
   }
 
@@ -71,20 +70,21 @@ std::string last_error(const Api& api) {
   return text[0] == '\0' ? "" : fmt::format(": {}", text.data());
 }
 
-std::shared_ptr<Executable> build(const std::shared_ptr<const Api>& api, Handle handle,
-                                  const EngineSpec& spec, const EngineCall& call) {
+std::shared_ptr<Executable> build(const OwnHandle& handle, const EngineSpec& spec,
+                                  const EngineCall& call) {
+  const Api& api = *handle.api;
   const auto& conv = std::get<ConvProblem>(call.problem);
   const auto too_large = size_refusal(conv);
-  TORCHALGO_CHECK(!too_large, "TA5103 cuDNN {} ({})", *too_large, describe(*api, call));
+  TORCHALGO_CHECK(!too_large, "TA5103 cuDNN {} ({})", *too_large, describe(api, call));
   ExecutionPlanAnswer answer =
-      make_execution_plan(*api, Target{.handle = handle, .properties = nullptr, .isa = {}}, conv,
+      make_execution_plan(api, Target{.handle = handle.raw, .properties = nullptr, .isa = {}}, conv,
                           layouts_of(call.primitive), spec);
   if (!answer.plan) {
     throw StatusError(answer.status,
                       fmt::format("TA5103 cuDNN cannot make this plan on this machine: {}{}",
-                                  answer.refusal, last_error(*api)));
+                                  answer.refusal, last_error(api)));
   }
-  return std::make_shared<EngineExecutable>(api, spec.pattern, std::move(*answer.plan));
+  return std::make_shared<EngineExecutable>(spec.pattern, std::move(*answer.plan));
 }
 
 }  // namespace
@@ -93,11 +93,11 @@ at::Tensor run_engine(const std::shared_ptr<const Api>& api, const Runtime& runt
                       const EngineSpec& spec, const EngineCall& call, EngineStates& states) {
   const auto on_device = runtime.on_device(call.args.dst.device().index());
   with_description(*api, call, [&] {
-    const Handle handle = handle_of_thread(api, runtime);
-    EngineState& state = states.of(handle);
-    find_or_build(state.executable, api, runtime, handle, call,
-                  [&] { return build(api, handle, spec, call); });
-    const auto& executable = static_cast<const EngineExecutable&>(*state.executable);
+    OwnHandle& handle = handle_of_thread(api, runtime);
+    EngineState& state = states.of(handle.raw);
+    const auto found = find_or_build(state.executable, runtime, handle, call,
+                                     [&] { return build(handle, spec, call); });
+    const auto& executable = static_cast<const EngineExecutable&>(*found);
     const Workspace workspace(*api, executable, call);
     AlignedTensors tensors;
     const Bindings bindings = bind(info(executable.pattern), call, tensors, workspace.data());
@@ -105,9 +105,9 @@ at::Tensor run_engine(const std::shared_ptr<const Api>& api, const Runtime& runt
       state.pack = make_pack(*api, bindings);
       state.bound = bindings;
     }
-    check(*api, api->execute(handle, executable.plan.descriptor.get(), state.pack->get()),
+    check(*api, api->execute(handle.raw, executable.plan.descriptor.get(), state.pack->get()),
           "cudnnBackendExecute");
-    note_run(state.executable, runtime);
+    note_run(found, runtime);
     tensors.finish();
   });
   return call.args.dst;

@@ -12,7 +12,7 @@
 #include "cudnn_algo/engine.h"
 #include "cudnn_algo/execution.h"
 #include "cudnn_algo/runtime.h"
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
 
 namespace torchalgo::cudnn {
 
@@ -33,7 +33,7 @@ struct Bindings {
 
 /// The state that a prepared convolution keeps between its runs with one handle.
 struct EngineState {
-  std::shared_ptr<Executable> executable;
+  std::weak_ptr<Executable> executable;  // the cache of the handle owns it
   // The latest variant pack. It is used again if the next call has the same memory, as is usual
   // with torch's allocator.
   Bindings bound;
@@ -42,9 +42,8 @@ struct EngineState {
 using EngineStates = PerHandle<EngineState>;
 
 /// Runs `call.primitive`, the engine `spec`, on torch's current stream and returns call.args.dst.
-/// Its plan is built at the first call of a thread and cached (executable_cache.h), so `api` is
-/// shared. Tensors below kAlignment are copied to aligned memory around the call, which
-/// execution_stats() counts.
+/// Its plan is built at the first call of a thread and cached (executable_cache.h). Tensors below
+/// kAlignment are copied to aligned memory around the call, which execution_stats() counts.
 /// @param states  of this prepared convolution.
 /// @throws Error  with status, primitive and problem: if cuDNN fails, if the tensors are too large,
 /// or if the stream is capturing and the plan has never run.

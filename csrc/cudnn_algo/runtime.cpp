@@ -5,49 +5,11 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
-#include <atomic>
-#include <initializer_list>
-#include <vector>
-
 #include "base/error.h"
-#include "provider/symbols.h"
+#include "provider/cuda_runtime.h"
 
 namespace torchalgo::cudnn {
 namespace {
-
-constexpr std::initializer_list<const char*> kRuntimes = {"libcudart.so.13", "libcudart.so.12",
-                                                          "libcudart.so"};
-
-// A function of a library that torch has loaded. It is looked up once.
-template <typename Function>
-class MappedFunction {
- public:
-  MappedFunction(std::initializer_list<const char*> libraries, const char* name)
-      : libraries_(libraries), name_(name) {}
-
-  /// @throws Error  if no such library is mapped, or it lacks the function.
-  [[nodiscard]] Function* get() {
-    Function* function = found_.load();
-    if (function != nullptr) return function;
-    for (const char* library : libraries_) {
-      void* const mapped = find_mapped_library({library});
-      void* const symbol = mapped != nullptr ? dlsym(mapped, name_) : nullptr;
-      if (symbol == nullptr) continue;
-      function = reinterpret_cast<Function*>(symbol);
-      found_.store(function);
-      return function;
-    }
-    throw Error(
-        fmt::format("TA5101 cuDNN cannot run: torch has loaded no {} with {}: install a CUDA build "
-                    "of torch with cuDNN",
-                    libraries_.front(), name_));
-  }
-
- private:
-  std::vector<const char*> libraries_;
-  const char* name_;
-  std::atomic<Function*> found_ = nullptr;
-};
 
 // Calls `function` and turns torch's errors into torchalgo's, without the backtrace in their text.
 template <typename Function>
@@ -78,22 +40,8 @@ Stream torch_stream() {
 }
 
 bool is_torch_capturing() {
-  static MappedFunction<int(Stream, int*)> is_capturing(kRuntimes, "cudaStreamIsCapturing");
-  constexpr int kNone = 0;  // cudaStreamCaptureStatusNone
-  int capture = kNone;
-  const int status = is_capturing.get()(torch_stream(), &capture);
-  // These are the errors cudaErrorStreamCapture...: the default stream was queried while another
-  // stream captures.
-  if (status >= 900 && status <= 908) {
-    static MappedFunction<int()> last_error(kRuntimes, "cudaGetLastError");
-    static_cast<void>(last_error.get()());  // or the next launch of a kernel would report it
-    return true;
-  }
-  TORCHALGO_CHECK(status == 0,
-                  "TA5004 cuDNN cannot run: cudaStreamIsCapturing failed with CUDA error {}. An "
-                  "earlier kernel may have caused it: run with CUDA_LAUNCH_BLOCKING=1 to find it",
-                  status);
-  return capture != kNone;
+  static const CudaRuntime& runtime = cuda_runtime();  // looked up once: each run asks
+  return is_capturing(runtime, torch_stream());
 }
 
 std::shared_ptr<void> guard_device(int index) {

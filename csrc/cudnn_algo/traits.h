@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cudnn_algo/plan.h"
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
 
 namespace torchalgo::cudnn {
 

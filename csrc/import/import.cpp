@@ -289,7 +289,11 @@ class Importer {
       Node& node = graph().nodes[n];
       const JitNode* permute = imported_.nodes[n];
       if (node.problem || !is_permute_of_image(permute)) continue;
-      const auto is_planned = [&](int reader) { return graph().nodes[reader].problem.has_value(); };
+      // An attention takes any strides.
+      const auto is_planned = [&](int reader) {
+        const std::optional<Problem>& problem = graph().nodes[reader].problem;
+        return problem && !std::holds_alternative<AttentionProblem>(*problem);
+      };
       const std::vector<int>& own = readers[node.outputs.at(0)];
       if (is_permute(permute, {0, 2, 3, 1}) && is_made_dense(permute->output())) {
         node.reads = Layout::kNhwc;

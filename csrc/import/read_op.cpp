@@ -10,6 +10,7 @@
 #include <functional>
 #include <numeric>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "import/computed_size.h"
@@ -263,10 +264,11 @@ std::vector<double> scale_factors(const Operands& op) {
       return factors;
     }
   }
-  if (op.has("scales_h") && !op.is_none("scales_h") && !op.is_none("scales_w")) {
-    return {op.number("scales_h"), op.number("scales_w")};
-  }
-  return {};
+  if (!op.has("scales_h")) return {};
+  const bool has_factors = !op.is_none("scales_h");
+  if (has_factors == op.is_none("scales_w")) throw NotPlanned("it has one scale factor of two");
+  if (!has_factors) return {};
+  return {op.number("scales_h"), op.number("scales_w")};
 }
 
 // For inputs of other sizes, sizes given as numbers stay the same, and sizes given as factors
@@ -302,6 +304,49 @@ OpReading read_interpolate(const Operands& op) {
   return {};
 }
 
+// Reads attention in f32. In other types PyTorch's ops compute it, so there is nothing to choose.
+// No note says so: the op is one of ours.
+OpReading read_attention(const Operands& op, AttentionProblem attention) {
+  std::vector<Value*> inputs = {op.value("query"), op.value("key"), op.value("value")};
+  for (const Value* input : inputs) {
+    if (!op.is_plannable(input) || op.tensor(input).dtype != DType::kF32) return {};
+  }
+  const Sizes query = op.tensor(inputs[0]).sizes, value = op.tensor(inputs[2]).sizes;
+  const std::size_t rank = query.size();
+  if ((rank != 3 && rank != 4) || value.size() != rank) return {};
+  attention.n = query[0];
+  attention.heads = rank == 4 ? query[1] : 0;
+  attention.queries = query[rank - 2], attention.depth = query[rank - 1];
+  attention.keys = value[rank - 2], attention.width = value[rank - 1];
+  return planned(attention, std::move(inputs));
+}
+
+OpReading read_softmax_attention(const Operands& op) {
+  AttentionProblem attention;
+  if (!op.is_none("scale")) attention.scale = op.number("scale") + 0.0;  // not -0, as in clamp()
+  if (attention.scale && !(std::abs(*attention.scale) <= kLargestNumber)) return {};
+  OpReading reading = read_attention(op, attention);
+  if (!reading.problem || op.is_none("bias")) return reading;
+  // A constant is no data flow, so only its sizes count.
+  Value* const bias = op.value("bias");
+  const auto constant = constant_tensor(bias);
+  if (!constant && !op.is_plannable(bias)) return {};
+  auto& problem = std::get<AttentionProblem>(*reading.problem);
+  problem.bias = constant ? constant->sizes().vec() : op.tensor(bias).sizes;
+  if (problem.bias.empty() || !can_broadcast_bias(problem)) return {};
+  if (!constant) reading.inputs.push_back(bias);
+  return reading;
+}
+
+OpReading read_linear_attention(const Operands& op) {
+  AttentionProblem attention;
+  attention.kind = AttentionKind::kLinear;
+  attention.epsilon = op.number("epsilon");
+  // With 0, a query without positive features divides 0 by 0.
+  if (!(attention.epsilon > 0 && attention.epsilon <= 1)) return {};
+  return read_attention(op, attention);
+}
+
 using ReadFunction = std::function<OpReading(const Operands&)>;
 
 const std::unordered_map<std::string, ReadFunction>& read_functions() {
@@ -330,6 +375,8 @@ const std::unordered_map<std::string, ReadFunction>& read_functions() {
       {"aten::batch_norm", read_batch_norm},
       {"aten::permute", read_layer_norm},
       {"torchalgo::channel_norm", read_channel_norm},
+      {"torchalgo::attention", read_softmax_attention},
+      {"torchalgo::linear_attention", read_linear_attention},
       {"aten::group_norm", read_group_norm},
       {"aten::cat", read_cat},
       {"aten::narrow", read_narrow},
@@ -384,8 +431,9 @@ bool agrees(const Sizes& seen, Sizes expected) {
 // A problem that does not describe the op must not be planned, whatever the cause.
 void check_sizes(const Operands& op, const OpReading& reading) {
   const auto inputs = input_sizes(*reading.problem);
-  TORCHALGO_ASSERT(inputs.size() == reading.inputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
+  const std::size_t constants = inputs.size() - reading.inputs.size();  // the bias of an attention
+  TORCHALGO_ASSERT(constants == 0 || (constants == 1 && inputs.size() == 4));
+  for (std::size_t i = 0; i < reading.inputs.size(); ++i) {
     const Sizes& seen = op.tensor(reading.inputs[i]).sizes;
     if (!agrees(seen, inputs[i])) {
       throw NotPlanned(fmt::format("no {} reads sizes [{}]", to_string(*reading.problem),

@@ -99,6 +99,12 @@ double flops_of(const PoolGradientProblem& p) { return flops_of(p.pool); }
 double flops_of(const ChannelSumsProblem& p) {
   return (p.has_product ? 2.0 : 1.0) * product({p.n, p.c, p.h, p.w});
 }
+double flops_of(const AttentionProblem& p) {
+  const double heads = product({p.n, std::max<std::int64_t>(p.heads, 1)});
+  if (p.kind == AttentionKind::kLinear)
+    return 2.0 * heads * product({p.queries + p.keys, p.depth, p.width + 1});
+  return 2.0 * heads * product({p.queries, p.keys, p.depth + p.width});
+}
 double flops_of(const ConvChainProblem& p) {
   double flops = 0;
   for (const Problem& layer : p.layers) flops += flop_count(layer);
@@ -129,6 +135,7 @@ double read_by(const BatchNormProblem& p) { return product({p.n, p.c, p.h, p.w})
 double read_by(const ActivationGradientProblem& p) { return product({p.n, p.c, p.h, p.w}); }
 double read_by(const PoolGradientProblem& p) { return product(result_sizes(p.pool)); }
 double read_by(const ChannelSumsProblem& p) { return product({p.n, p.c, p.h, p.w}); }
+double read_by(const AttentionProblem& p) { return product(input_sizes(p)[0]); }
 double read_by(const ConvChainProblem& p) { return elements_read(p.layers.front()); }
 
 Terms terms_of(const ConvProblem& p) {
@@ -184,6 +191,13 @@ Terms terms_of(const PoolGradientProblem& p) {
   return kFewTerms + static_cast<double>(p.pool.r * p.pool.s);
 }
 Terms terms_of(const ChannelSumsProblem& p) { return product({p.per_image ? 1 : p.n, p.h, p.w}); }
+Terms terms_of(const AttentionProblem& p) {
+  // The exponential makes a relative error of what is an absolute error of a score. So a scale
+  // above 1 / sqrt(depth), which makes scores larger, counts as if there were more terms.
+  const auto depth = static_cast<double>(p.depth), keys = static_cast<double>(p.keys);
+  if (p.kind == AttentionKind::kLinear) return depth + keys;
+  return keys + depth * std::max(1.0, scale_of(p) * scale_of(p) * depth);
+}
 Terms terms_of(const ConvChainProblem&) { TORCHALGO_ASSERT(false); }
 
 std::int64_t largest_number(const ConvProblem& p) {
@@ -235,7 +249,10 @@ double flop_count(const Problem& problem) {
 double least_flop_count(const Problem& problem) {
   double flops = 0;
   for (const Problem& layer : layers_of(problem)) {
-    if (std::holds_alternative<LinearProblem>(layer)) flops += flop_count(layer);
+    if (std::holds_alternative<LinearProblem>(layer) ||
+        std::holds_alternative<AttentionProblem>(layer)) {
+      flops += flop_count(layer);
+    }
     if (const auto* conv = std::get_if<ConvProblem>(&layer)) {
       double taps = 1;
       for (const Window& window : windows_of(*conv)) taps *= window.taps();

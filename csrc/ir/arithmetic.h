@@ -24,8 +24,8 @@ inline constexpr double kMostElements = 0x1p40, kMostFlops = 0x1p58;
 [[nodiscard]] double flop_count(const Problem& problem);
 
 /// Returns the part of flop_count() that every algorithm without a transform like Winograd's must
-/// do. Products with padding are not counted. Only convolutions and linear layers count, also those
-/// in a chain.
+/// do. Products with padding are not counted. Only convolutions, linear layers and attention count,
+/// also those in a chain.
 [[nodiscard]] double least_flop_count(const Problem& problem);
 
 /// Returns the number of elements of the first data input that the result depends on. A window with

@@ -116,15 +116,20 @@ void read_value(const Line& line, Graph& graph) {
       {line.text(1), line.numbers<std::int64_t>(2), read_dtype(line, 3), /*producer=*/-1});
 }
 
-// Reads the layouts of an opaque node, such as "nhwc->nchw". Returns false if `text` is something
-// else.
-bool read_layouts(std::string_view text, Node& node) {
+Layout read_layout(const Line& line, std::string_view text) {
+  const std::optional<Layout> layout = parse_layout(text);
+  TORCHALGO_CHECK(layout, "TA2601 parse_graph: line {}: {}", line.line(), refuse_layout(text));
+  return *layout;
+}
+
+// Reads the layouts of an opaque node, such as "nhwc->nchw". Returns false if the field has no
+// arrow.
+bool read_layouts(const Line& line, std::size_t field, Node& node) {
+  const std::string_view text = line.field(field);
   const std::size_t arrow = text.find("->");
   if (arrow == text.npos) return false;
-  const auto reads = parse_layout(text.substr(0, arrow)),
-             makes = parse_layout(text.substr(arrow + 2));
-  if (!reads || !makes) return false;
-  node.reads = *reads, node.makes = *makes;
+  node.reads = read_layout(line, text.substr(0, arrow));
+  node.makes = read_layout(line, text.substr(arrow + 2));
   return true;
 }
 
@@ -134,7 +139,7 @@ void read_node(const Line& line, Graph& graph) {
       line.text(1), line.text(2), line.value_indices(3, graph), line.value_indices(4, graph),
       std::nullopt, line.text(6)};
   node.reads_shape_only = line.field(5) == kShapeOnly;
-  const bool has_layouts = read_layouts(line.field(5), node);
+  const bool has_layouts = read_layouts(line, 5, node);
   if (!line.is_none(5) && !node.reads_shape_only && !has_layouts)
     node.problem = parse_problem(line.field(5));
   for (const int output : node.outputs) {
@@ -148,13 +153,8 @@ void read_line(const Line& line, Graph& graph) {
   if (line.keyword() == "node") return read_node(line, graph);
   if (line.keyword() == "input") {
     line.expect_fields(2);
-    const auto layout = parse_layout(line.field(2));
-    TORCHALGO_CHECK(
-        layout,
-        "TA2601 parse_graph: line {}: '{}' is no layout; expected nchw, nhwc, nChw8c or nChw16c",
-        line.line(), line.field(2));
     graph.inputs.push_back(line.value_index(line.field(1), graph));
-    graph.input_layouts.push_back(*layout);
+    graph.input_layouts.push_back(read_layout(line, line.field(2)));
     return;
   }
   TORCHALGO_CHECK(

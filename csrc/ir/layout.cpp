@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "ir/layout.h"
 
+#include <fmt/format.h>
+
 namespace torchalgo {
 
 std::string_view to_string(Layout layout) {
@@ -9,8 +11,6 @@ std::string_view to_string(Layout layout) {
       return "nchw";
     case Layout::kNhwc:
       return "nhwc";
-    case Layout::kNChw8c:
-      return "nChw8c";
     case Layout::kNChw16c:
       return "nChw16c";
   }
@@ -22,6 +22,13 @@ std::optional<Layout> parse_layout(std::string_view text) {
     if (to_string(layout) == text) return layout;
   }
   return std::nullopt;
+}
+
+std::string refuse_layout(std::string_view text) {
+  // Files of older versions may name it.
+  const std::string_view reason =
+      text == "nChw8c" ? "no longer a layout, since no algorithm used it" : "no layout";
+  return fmt::format("'{}' is {}: expected nchw, nhwc or nChw16c", text, reason);
 }
 
 }  // namespace torchalgo

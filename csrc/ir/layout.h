@@ -13,24 +13,26 @@ namespace torchalgo {
 /// oneDNN's.
 ///
 /// kNchw and kNhwc are torch tensors of the logical sizes, contiguous or channels_last. Any ATen op
-/// accepts them. A [n, c, w] tensor counts as h = 1. kNChw8c and kNChw16c are contiguous 5-D float
-/// tensors [n, ceil(c / B), h, w, B]. Every writer sets their pad lanes to zero. Only torchalgo's
-/// ops read or write them, and each op knows the logical c. No algorithm uses kNChw8c any more; it
-/// stays so that files and names that hold it can be read (docs/decisions/0028).
-enum class Layout : std::uint8_t { kNchw, kNhwc, kNChw8c, kNChw16c };
+/// accepts them. A [n, c, w] tensor counts as h = 1. kNChw16c is a contiguous 5-D float tensor
+/// [n, ceil(c / 16), h, w, 16]. Every writer sets its pad lanes to zero. Only torchalgo's ops read
+/// or write it, and each op knows the logical c. The numbers are those of the bits in a set of
+/// layouts (docs/pbqp.md). 2 belonged to nChw8c (docs/decisions/0028).
+enum class Layout : std::uint8_t { kNchw = 0, kNhwc = 1, kNChw16c = 3 };
 
-inline constexpr std::array<Layout, 4> kAllLayouts = {Layout::kNchw, Layout::kNhwc, Layout::kNChw8c,
-                                                      Layout::kNChw16c};
+inline constexpr std::array kAllLayouts = {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c};
 
-/// Returns "nchw", "nhwc", "nChw8c" or "nChw16c".
+/// Returns "nchw", "nhwc" or "nChw16c".
 [[nodiscard]] std::string_view to_string(Layout layout);
 
 /// Returns the layout of this name, or nullopt for any other text.
 [[nodiscard]] std::optional<Layout> parse_layout(std::string_view text);
 
-/// Returns the channels per block: 8, 16, or 1 for the strided layouts.
+/// Returns the reason why parse_layout refuses `text`, and the names that it accepts.
+[[nodiscard]] std::string refuse_layout(std::string_view text);
+
+/// Returns the channels per block: 16, or 1 for the strided layouts.
 [[nodiscard]] constexpr int block_size(Layout layout) {
-  return layout == Layout::kNChw16c ? 16 : layout == Layout::kNChw8c ? 8 : 1;
+  return layout == Layout::kNChw16c ? 16 : 1;
 }
 
 [[nodiscard]] constexpr bool is_blocked(Layout layout) { return block_size(layout) > 1; }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ir/threads.h"
@@ -31,6 +32,9 @@ struct RunArgs {
   const float* residual = nullptr;         // laid out as dst; null if the problem has none
   float* dst = nullptr;                    // kcrs, in a gradient with respect to weights
   void* workspace = nullptr;               // workspace_bytes, 64-byte aligned, content undefined
+  /// The strides of each src and of dst in floats, for a kernel that `takes_strides`. Empty: all
+  /// are dense.
+  std::span<const std::int64_t* const> strides = {};
 };
 
 /// How many floats are packed for a layer. If 0, `run` reads those of the model's layer of the same
@@ -43,6 +47,9 @@ struct PackedFloats {
 struct PlainKernel {
   std::int64_t workspace_bytes = 0;
   std::vector<PackedFloats> packed = {};  // empty: nothing is packed
+  /// Names what the packed constants depend on, beside the model's own. Kernels of one algorithm
+  /// can share them if they have equal names. Empty: they fit this problem and primitive only.
+  std::string packing = {};
   /// Writes all of `packed`. `model` has an entry for each of layers_of(problem). Null if nothing
   /// is packed.
   std::function<void(std::span<const LayerPointers> model, std::span<const PackedPointers> packed,
@@ -53,6 +60,7 @@ struct PlainKernel {
   std::function<void(const RunArgs&, const Threads&)> run = nullptr;
   /// Returns the work that every run must do. Null: each byte once, and no arithmetic.
   std::function<Work()> least_work = nullptr;
+  bool takes_strides = false;  // src and dst may have any strides: see RunArgs::strides
 };
 
 }  // namespace torchalgo::cpu

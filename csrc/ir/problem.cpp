@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -78,6 +79,12 @@ Sizes sizes_of(const BatchNormProblem& p) {
 Sizes sizes_of(const ActivationGradientProblem& p) { return {p.n, p.c, p.h, p.w}; }
 Sizes sizes_of(const PoolGradientProblem& p) { return {p.pool.n, p.pool.c, p.pool.h, p.pool.w}; }
 Sizes sizes_of(const ChannelSumsProblem& p) { return {p.per_image ? p.n : 1, p.c, 1, 1}; }
+
+// Returns the sizes of a tensor of an attention, which may have no dimension of heads.
+Sizes of_heads(const AttentionProblem& p, std::int64_t rows, std::int64_t columns) {
+  return p.heads > 0 ? Sizes{p.n, p.heads, rows, columns} : Sizes{p.n, rows, columns};
+}
+Sizes sizes_of(const AttentionProblem& p) { return of_heads(p, p.queries, p.width); }
 Sizes sizes_of(const ConvChainProblem& p) { return result_sizes(p.layers.back()); }
 
 std::vector<Sizes> inputs_of(const ConvProblem& p) {
@@ -135,6 +142,12 @@ std::vector<Sizes> inputs_of(const PoolGradientProblem& p) {
 }
 std::vector<Sizes> inputs_of(const ChannelSumsProblem& p) {
   return std::vector<Sizes>(p.has_product ? 2 : 1, {p.n, p.c, p.h, p.w});
+}
+std::vector<Sizes> inputs_of(const AttentionProblem& p) {
+  std::vector<Sizes> inputs = {of_heads(p, p.queries, p.depth), of_heads(p, p.keys, p.depth),
+                               of_heads(p, p.keys, p.width)};
+  if (!p.bias.empty()) inputs.push_back(p.bias);
+  return inputs;
 }
 std::vector<Sizes> inputs_of(const ConvChainProblem& p) {
   return std::visit([](const auto& first) { return inputs_of(first); }, p.layers.front());
@@ -231,6 +244,22 @@ void set_sizes(PoolGradientProblem& p, const std::vector<Sizes>& in) {
   if (in.size() == 2) set_nchw(p.pool, in[1]);
 }
 void set_sizes(ChannelSumsProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
+void set_sizes(AttentionProblem& p, const std::vector<Sizes>& in) {
+  const std::size_t rank = p.heads > 0 ? 4 : 3;
+  TORCHALGO_CHECK(in[0].size() == rank && in[2].size() == rank,
+                  "TA4301 {}: expected queries and values of rank {}, got sizes [{}] and [{}]",
+                  to_string(p), rank, fmt::join(in[0], ", "), fmt::join(in[2], ", "));
+  p.n = in[0][0];
+  if (p.heads > 0) p.heads = in[0][1];
+  p.queries = in[0][rank - 2];
+  p.depth = in[0][rank - 1];
+  p.keys = in[2][rank - 2];
+  p.width = in[2][rank - 1];
+  if (in.size() > 3) p.bias = in[3];
+  TORCHALGO_CHECK(can_broadcast_bias(p),
+                  "TA4301 {}: a bias of sizes [{}] does not broadcast to {} queries and {} keys",
+                  to_string(p), fmt::join(p.bias, ", "), p.queries, p.keys);
+}
 void set_sizes(ConvChainProblem& p, const std::vector<Sizes>& in) {
   std::vector<Sizes> src = in;
   for (Problem& layer : p.layers) {
@@ -262,6 +291,7 @@ Sizes weights_of(const BatchNormProblem& p) {
 Sizes weights_of(const ActivationGradientProblem&) { return {}; }
 Sizes weights_of(const PoolGradientProblem&) { return {}; }
 Sizes weights_of(const ChannelSumsProblem&) { return {}; }
+Sizes weights_of(const AttentionProblem&) { return {}; }
 Sizes weights_of(const ConvChainProblem&) { TORCHALGO_ASSERT(false); }
 
 template <typename P>
@@ -291,6 +321,20 @@ std::vector<std::int64_t> conv_dst_sizes(const ConvProblem& p) {
   const auto columns = conv_extent(p.w, p.s, p.stride_w, 2 * p.pad_w + p.extra_w, p.dilation_w);
   if (!p.is_3d) return {p.n, p.k, rows, columns};
   return {p.n, p.k, conv_extent(p.d, p.t, p.stride_d, 2 * p.pad_d, p.dilation_d), rows, columns};
+}
+
+double scale_of(const AttentionProblem& attention) {
+  return attention.scale.value_or(1 / std::sqrt(static_cast<double>(attention.depth)));
+}
+
+bool can_broadcast_bias(const AttentionProblem& p) {
+  const Sizes scores = of_heads(p, p.queries, p.keys);
+  if (p.bias.size() > scores.size()) return false;
+  for (std::size_t i = 1; i <= p.bias.size(); ++i) {
+    const std::int64_t size = p.bias[p.bias.size() - i];
+    if (size != 1 && size != scores[scores.size() - i]) return false;
+  }
+  return true;
 }
 
 std::vector<std::int64_t> result_sizes(const Problem& problem) {

@@ -232,6 +232,32 @@ struct LinearProblem {
   bool operator==(const LinearProblem&) const = default;
 };
 
+enum class AttentionKind : std::uint8_t { kSoftmax, kLinear };
+
+/// Attention of each head. The inputs are queries [n, heads, queries, depth], keys [n, heads, keys,
+/// depth], values [n, heads, keys, width] and the bias, if there is one. The result is [n, heads,
+/// queries, width]. If `heads` is 0, the tensors lack this dimension.
+///   kSoftmax  softmax(scale * queries * keys^T + bias) * values, with the softmax of each row
+///   kLinear   q * (k^T * values) / (q * (k^T * 1) + epsilon), where q = relu(queries), k =
+///             relu(keys), and 1 is a column of ones. Source: Cai et al., "EfficientViT", ICCV
+///             2023.
+/// Its only layout is nchw. There it stands for any strides, since the inputs are views as a rule.
+struct AttentionProblem {
+  AttentionKind kind = AttentionKind::kSoftmax;
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, heads = 0, queries = 1, keys = 1, depth = 1, width = 1;
+  std::vector<std::int64_t> bias;  // kSoftmax only: sizes that broadcast to [.., queries, keys]
+  std::optional<double> scale;     // kSoftmax only; nullopt: 1 / sqrt(depth)
+  double epsilon = 0;              // kLinear only; from 0 to 1
+  bool operator==(const AttentionProblem&) const = default;
+};
+
+/// Returns the factor of the products of queries and keys.
+[[nodiscard]] double scale_of(const AttentionProblem& attention);
+
+/// Returns true if the bias broadcasts to [n, heads, queries, keys], or if there is none.
+[[nodiscard]] bool can_broadcast_bias(const AttentionProblem& attention);
+
 /// A change of layout.
 struct TransformProblem {
   DType dtype = DType::kF32;
@@ -250,7 +276,7 @@ using Problem =
     std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShiftProblem, LayerNormProblem,
                  GroupNormProblem, ConcatProblem, SliceProblem, ShuffleProblem, ResizeProblem,
                  LinearProblem, TransformProblem, BatchNormProblem, ActivationGradientProblem,
-                 PoolGradientProblem, ChannelSumsProblem, ConvChainProblem>;
+                 PoolGradientProblem, ChannelSumsProblem, AttentionProblem, ConvChainProblem>;
 
 /// A chain of operations in one call. Each layer reads the result of the layer before it, and
 /// nothing else reads that tensor. The first layer may be a chain head (see is_chain_head). All
@@ -286,7 +312,7 @@ struct ConvChainProblem {
 [[nodiscard]] std::vector<std::int64_t> conv_dst_sizes(const ConvProblem& conv);
 
 /// Returns the logical sizes of the result: [n, c, h, w] ([n, c, d, h, w] if 3-D, [n, k] if
-/// linear).
+/// linear; see AttentionProblem).
 [[nodiscard]] std::vector<std::int64_t> result_sizes(const Problem& problem);
 
 /// Returns the logical sizes of the data inputs in call order, without weights. The residual of

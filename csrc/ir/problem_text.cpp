@@ -188,6 +188,17 @@ std::string print(const ChannelSumsProblem& p) {
                      p.per_image ? "_perimage" : "", p.has_product ? "_product" : "");
 }
 
+std::string print(const AttentionProblem& p) {
+  const bool is_linear = p.kind == AttentionKind::kLinear;
+  std::string text = fmt::format(
+      "{}_{}_n{}{}q{}k{}d{}w{}", is_linear ? "linearattention" : "attention", to_string(p.dtype),
+      p.n, p.heads > 0 ? fmt::format("h{}", p.heads) : "", p.queries, p.keys, p.depth, p.width);
+  if (is_linear) return text + fmt::format("_eps{}", p.epsilon);
+  if (!p.bias.empty()) text += fmt::format("_bias{}", fmt::join(p.bias, "x"));
+  if (p.scale) text += fmt::format("_scale{}", *p.scale);
+  return text;
+}
+
 // Reads a text from left to right. Every error names the position.
 class Reader {
  public:
@@ -298,7 +309,9 @@ class Reader {
   Layout layout() {
     const std::string_view word = rest_.substr(0, rest_.find('_'));
     const std::optional<Layout> layout = parse_layout(word);
-    if (!layout) fail("a layout: nchw, nhwc, nChw8c or nChw16c");
+    if (!layout) {
+      throw Error(fmt::format("TA4001 '{}' is no problem: {}", text_, refuse_layout(word)));
+    }
     rest_.remove_prefix(word.size());
     return *layout;
   }
@@ -556,6 +569,30 @@ ResizeProblem read_resize(Reader& in, ResizeKind kind) {
   return p;
 }
 
+AttentionProblem read_attention(Reader& in, AttentionKind kind) {
+  AttentionProblem p;
+  p.kind = kind;
+  p.dtype = in.dtype();
+  p.n = in.size("n");
+  if (in.take("h")) p.heads = in.number(1);
+  p.queries = in.size("q");
+  p.keys = in.size("k");
+  p.depth = in.size("d");
+  p.width = in.size("w");
+  if (kind == AttentionKind::kLinear) {
+    in.expect("_eps");
+    p.epsilon = in.real(0, 1);
+    return p;
+  }
+  if (in.take("_bias")) {
+    do p.bias.push_back(in.number(1));
+    while (in.take("x"));
+    if (!can_broadcast_bias(p)) in.fail("a bias that broadcasts to the queries and keys");
+  }
+  if (in.take("_scale")) p.scale = in.real(-kLargestNumber, kLargestNumber);
+  return p;
+}
+
 TransformProblem read_transform(Reader& in) {
   TransformProblem p;
   p.dtype = in.dtype();
@@ -606,6 +643,8 @@ Problem read_problem(Reader& in) {
     p.epilogue = in.epilogue();
     return p;
   }
+  if (in.take("attention")) return read_attention(in, AttentionKind::kSoftmax);
+  if (in.take("linearattention")) return read_attention(in, AttentionKind::kLinear);
   if (in.take("linear")) {
     LinearProblem p;
     p.dtype = in.dtype();

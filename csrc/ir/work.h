@@ -20,7 +20,7 @@ struct Work {
 
 /// Returns the work of a direct algorithm, which multiplies each weight with each input element
 /// that the definition pairs it with. Taps that meet only padding are not counted. It covers
-/// convolutions of all directions and linear layers. `flops` is 0 for other problems.
+/// convolutions of all directions, linear layers and attention. `flops` is 0 for other problems.
 [[nodiscard]] Work direct_work(const Problem& problem);
 
 }  // namespace torchalgo

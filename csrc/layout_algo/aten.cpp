@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "ir/algorithm.h"
 #include "ir/transform_shape.h"
-#include "provider/algorithm.h"
+#include "provider/kernel.h"
 
 namespace torchalgo::layout {
 

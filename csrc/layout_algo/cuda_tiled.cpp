@@ -9,6 +9,7 @@
 #include "ir/transform_shape.h"
 #include "layout_algo/cuda_tiled.h"
 #include "provider/cuda_device.h"
+#include "provider/kernel.h"
 
 namespace torchalgo::layout {
 namespace {

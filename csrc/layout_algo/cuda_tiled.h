@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
 #include "provider/cuda_library.h"
 
 namespace torchalgo::layout {

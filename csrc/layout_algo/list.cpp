@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "layout_algo/list.h"
 
+#include "provider/cpu_device.h"
 #include "provider/with_tensors.h"
 
 // The algorithms, one line each, in the order in which they are listed. NAME stands for the

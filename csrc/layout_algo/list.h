@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
 
 namespace torchalgo {
 

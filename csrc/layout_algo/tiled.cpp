@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "cpu_algo/kernels/transform.h"
+#include "ir/algorithm.h"
 #include "ir/transform_shape.h"
-#include "provider/algorithm.h"
 
 namespace torchalgo::layout {
 namespace {
@@ -27,8 +27,6 @@ kernels::TensorView view_of(Layout layout, std::int64_t channels, std::int64_t p
 Offer offer_tiled(const Problem& problem, const Device&) {
   if (std::string refusal = refuse_transform(problem); !refusal.empty()) return {{}, refusal};
   const auto& change = std::get<TransformProblem>(problem);
-  if (change.from == Layout::kNChw8c || change.to == Layout::kNChw8c)
-    return {{}, "needs nchw, nhwc or nChw16c"};
   const DType dtype = dtype_of(problem);
   if (dtype != DType::kF32) return {{}, fmt::format("needs f32, got {}", to_string(dtype))};
   return {{{"layout.tiled", change.from, change.to}}, {}};
@@ -71,7 +69,7 @@ cpu::PlainKernel bind_tiled(const Problem& problem, const Primitive& primitive, 
 
 }  // namespace
 
-// Makes the algorithm of our cache-blocked transposes: f32, two of nchw, nhwc and nChw16c; 3-D
+// Makes the algorithm of our cache-blocked transposes: f32, between any two layouts; 3-D
 // between nchw and nhwc.
 Algorithm tiled(const std::string& isa) {
   return {.name = "layout.tiled",

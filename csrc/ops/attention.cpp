@@ -1,33 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // torchalgo::attention: softmax(scale * query * key^T + bias) * value, which PyTorch computes in
-// five ops or more. torchalgo::linear_attention has no softmax: see kernels/attention.h.
-// csrc/simplify/attention.h puts both into graphs.
+// five ops or more. torchalgo::linear_attention has no softmax. csrc/simplify/attention.h puts both
+// into graphs. A plan gives them the name of a primitive.
 
-#include "cpu_algo/kernels/attention.h"
+#include "provider/attention.h"
 
-#include <ATen/ExpandUtils.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/add.h>
-#include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/div.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/matmul.h>
-#include <ATen/ops/mul.h>
-#include <ATen/ops/relu.h>
-#include <ATen/ops/softmax.h>
+#include <c10/util/Exception.h>
+#include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "all_algorithms.h"
 #include "base/error.h"
-#include "provider/device.h"
+#include "ops/resolve.h"
+#include "ops/settings.h"
+#include "provider/cpu_device.h"
+#include "provider/memory.h"
 
 namespace torchalgo {
 namespace {
@@ -35,18 +34,12 @@ namespace {
 using OptionalTensor = std::optional<at::Tensor>;
 using Sizes = std::vector<std::int64_t>;
 
-// The tensors are [n, heads, tokens, features], or [n, tokens, features] of one head.
-struct Operands {
-  at::Tensor query, key, value;
+// One call of an op. The tensors are [n, heads, tokens, features], or [n, tokens, features] of one
+// head.
+struct Call {
+  AttentionProblem problem;             // its kind, scale and epsilon
+  c10::SmallVector<at::Tensor, 4> src;  // query, key, value, and the bias if there is one
   at::IntArrayRef order;  // the dimensions of the result, the one with the largest stride first
-};
-
-struct Arguments : Operands {
-  OptionalTensor bias;
-  double scale = 1;
-};
-struct LinearArguments : Operands {
-  double epsilon = 0;
 };
 
 // Returns `tensor` with its memory in the order of the result.
@@ -56,20 +49,8 @@ at::Tensor in_order(const at::Tensor& tensor, at::IntArrayRef order) {
   return tensor.permute(order).contiguous().permute(back);
 }
 
-at::Tensor attend_with_torch(const Arguments& arguments) {
-  at::Tensor scores = at::matmul(arguments.query, arguments.key.transpose(-2, -1));
-  if (arguments.scale != 1) scores = at::mul(scores, arguments.scale);
-  if (arguments.bias) scores = at::add(scores, *arguments.bias);
-  return in_order(at::matmul(at::softmax(scores, -1), arguments.value), arguments.order);
-}
-
-at::Tensor attend_with_torch(const LinearArguments& arguments) {
-  const at::Tensor key = at::relu(arguments.key).transpose(-2, -1);
-  const at::Tensor value = at::constant_pad_nd(arguments.value, {0, 1}, 1);
-  const at::Tensor sums = at::matmul(at::relu(arguments.query), at::matmul(key, value));
-  const std::int64_t width = arguments.value.size(-1);
-  const at::Tensor divisors = at::add(sums.narrow(-1, width, 1), arguments.epsilon);
-  return in_order(at::div(sums.narrow(-1, 0, width), divisors), arguments.order);
+at::Tensor attend_with_torch(const Call& call) {
+  return in_order(attend(call.problem, {call.src.data(), call.src.size()}), call.order);
 }
 
 bool is_plain(const at::Tensor& tensor) {
@@ -77,22 +58,27 @@ bool is_plain(const at::Tensor& tensor) {
          !tensor.is_neg() && tensor.numel() > 0;
 }
 
-// Returns true if the kernels can read the tensors, and their sizes fit each other.
-bool are_plain(const Operands& operands) {
-  const at::Tensor &q = operands.query, &k = operands.key, &v = operands.value;
+// Returns the problem with the sizes of the call. Returns nullopt if the tensors are no plain ones
+// of the CPU, or do not fit each other.
+std::optional<AttentionProblem> problem_of(const Call& call) {
+  const at::Tensor &q = call.src[0], &k = call.src[1], &v = call.src[2];
   const std::int64_t rank = q.dim();
-  if ((rank != 3 && rank != 4) || k.dim() != rank || v.dim() != rank) return false;
-  if (!is_plain(q) || !is_plain(k) || !is_plain(v)) return false;
-  if (q.size(-1) != k.size(-1) || k.size(-2) != v.size(-2)) return false;
+  if ((rank != 3 && rank != 4) || k.dim() != rank || v.dim() != rank) return std::nullopt;
+  if (!std::all_of(call.src.begin(), call.src.end(), is_plain)) return std::nullopt;
+  if (q.size(-1) != k.size(-1) || k.size(-2) != v.size(-2)) return std::nullopt;
   for (std::int64_t i = 0; i < rank - 2; ++i) {
-    if (q.size(i) != k.size(i) || q.size(i) != v.size(i)) return false;
+    if (q.size(i) != k.size(i) || q.size(i) != v.size(i)) return std::nullopt;
   }
-  return true;
-}
-
-kernels::HeadStrides strides_of(const at::Tensor& tensor) {
-  const std::int64_t head = tensor.dim() == 4 ? tensor.stride(1) : 0;
-  return {tensor.stride(0), head, tensor.stride(-2), tensor.stride(-1)};
+  AttentionProblem problem = call.problem;
+  problem.n = q.size(0);
+  problem.heads = rank == 4 ? q.size(1) : 0;
+  problem.queries = q.size(-2);
+  problem.keys = k.size(-2);
+  problem.depth = q.size(-1);
+  problem.width = v.size(-1);
+  if (call.src.size() > 3) problem.bias = call.src[3].sizes().vec();
+  if (!can_broadcast_bias(problem)) return std::nullopt;
+  return problem;
 }
 
 at::Tensor empty_in_order(const Sizes& sizes, at::IntArrayRef order) {
@@ -105,89 +91,70 @@ at::Tensor empty_in_order(const Sizes& sizes, at::IntArrayRef order) {
   return at::empty_strided(sizes, strides, at::kFloat);
 }
 
-// Returns a new tensor for the result.
-at::Tensor empty_result(const Operands& operands) {
-  Sizes sizes = operands.query.sizes().vec();
-  sizes.back() = operands.value.size(-1);
-  return empty_in_order(sizes, operands.order);
-}
+// A kernel that is bound to a problem, and what it was bound for.
+struct Bound {
+  AttentionProblem problem;
+  std::string primitive;
+  int threads;
+  Resolution resolution;
+};
 
-kernels::HeadMatrices matrices_of(const Operands& operands, const at::Tensor& dst) {
-  kernels::HeadMatrices heads;
-  heads.q = operands.query.const_data_ptr<float>();
-  heads.k = operands.key.const_data_ptr<float>();
-  heads.v = operands.value.const_data_ptr<float>();
-  heads.dst = dst.mutable_data_ptr<float>();
-  heads.q_strides = strides_of(operands.query);
-  heads.k_strides = strides_of(operands.key);
-  heads.v_strides = strides_of(operands.value);
-  heads.dst_strides = strides_of(dst);
-  heads.images = operands.query.size(0);
-  heads.heads = operands.query.dim() == 4 ? operands.query.size(1) : 1;
-  heads.queries = operands.query.size(-2);
-  heads.keys = operands.key.size(-2);
-  heads.depth = operands.query.size(-1);
-  heads.width = operands.value.size(-1);
-  return heads;
-}
-
-const std::string& kernel_isa() {
-  static const std::string isa = cpu_device().isa;  // it does not change
-  return isa;
-}
-
-// Runs a kernel's tasks, each of which has so many `products`.
-template <class Attention>
-void run_tasks(const Attention& attention, std::int64_t tasks, std::int64_t products,
-               std::int64_t (*scratch_bytes)(const Attention&),
-               void (*run)(const Attention&, std::int64_t, std::int64_t, void*)) {
-  constexpr std::int64_t kGrainProducts = 1 << 15;
-  const std::int64_t grain = std::max<std::int64_t>(1, kGrainProducts / (products + 1));
-  at::parallel_for(0, tasks, grain, [&](std::int64_t begin, std::int64_t end) {
-    const at::Tensor scratch = at::empty({scratch_bytes(attention)}, at::kByte);
-    run(attention, begin, end, scratch.mutable_data_ptr());
+// Returns the name of our own algorithm for the problem: it needs no copy, whatever the strides.
+std::string own_primitive(const AttentionProblem& problem) {
+  const Device device = cpu_device();
+  const auto own = std::ranges::find_if(all_algorithms(), [&](const Algorithm& algorithm) {
+    return algorithm.bind && algorithm.offer(problem, device).refusal.empty();
   });
+  TORCHALGO_ASSERT(own != all_algorithms().end());
+  return std::string(own->name);
 }
 
-at::Tensor attend_on_cpu(const Arguments& arguments) {
-  if (!are_plain(arguments)) return attend_with_torch(arguments);
-  Sizes scores = arguments.query.sizes().vec();
-  scores.back() = arguments.key.size(-2);
-  const OptionalTensor& bias = arguments.bias;
-  if (bias && (!is_plain(*bias) || !at::is_expandable_to(bias->sizes(), scores)))
-    return attend_with_torch(arguments);
-  const at::Tensor dst = empty_result(arguments);
-  kernels::Attention attention{matrices_of(arguments, dst)};
-  if (bias) {
-    attention.bias = bias->const_data_ptr<float>();
-    attention.bias_strides = strides_of(bias->expand(scores));
+// Returns the kernel of a primitive, or that of another one that runs instead. Without a name, it
+// is that of our own algorithm. The reference is valid until the next call on this thread.
+const Resolution& kernel_for(const AttentionProblem& problem, std::string_view primitive) {
+  // If a thread meets more problems than this, it binds all anew.
+  constexpr std::size_t kMostBound = 64;
+  thread_local std::vector<Bound> known;
+  const int threads = at::get_num_threads();
+  for (const Bound& bound : known) {
+    if (bound.threads == threads && bound.primitive == primitive && bound.problem == problem)
+      return bound.resolution;
   }
-  attention.scale = static_cast<float>(arguments.scale);
-  const std::int64_t heads = attention.images * attention.heads;
-  // Each task packs the keys and values of its head, so heads are divided only if there are few.
-  constexpr std::int64_t kTasksPerThread = 2, kFewestQueries = 24;
-  attention.parts =
-      std::clamp<std::int64_t>(kTasksPerThread * at::get_num_threads() / heads, 1,
-                               std::max<std::int64_t>(1, attention.queries / kFewestQueries));
-  const std::int64_t products =
-      attention.queries * attention.keys * (attention.depth + attention.width) / attention.parts;
-  run_tasks(attention, heads * attention.parts, products,
-            TORCHALGO_PICK_KERNEL(kernel_isa(), attention_scratch_bytes),
-            TORCHALGO_PICK_KERNEL(kernel_isa(), run_attention));
-  return dst;
+  const Primitive planned = {primitive.empty() ? own_primitive(problem) : std::string(primitive),
+                             Layout::kNchw, Layout::kNchw};
+  Resolution resolution = resolve(planned, problem, all_algorithms(), cpu_device());
+  if (known.size() >= kMostBound) known.clear();
+  known.push_back({problem, std::string(primitive), threads, std::move(resolution)});
+  return known.back().resolution;
 }
 
-at::Tensor attend_on_cpu(const LinearArguments& arguments) {
-  if (!are_plain(arguments)) return attend_with_torch(arguments);
-  const at::Tensor dst = empty_result(arguments);
-  kernels::LinearAttention attention{matrices_of(arguments, dst)};
-  attention.epsilon = static_cast<float>(arguments.epsilon);
-  const std::int64_t products =
-      (attention.queries + attention.keys) * attention.depth * (attention.width + 1);
-  run_tasks(attention, attention.images * attention.heads, products,
-            TORCHALGO_PICK_KERNEL(kernel_isa(), linear_attention_scratch_bytes),
-            TORCHALGO_PICK_KERNEL(kernel_isa(), run_linear_attention));
-  return dst;
+void note_fallback(const AttentionProblem& problem, const Resolution& resolution) {
+  const std::string spelling = to_string(problem);
+  const bool is_new = count_fallback(spelling, resolution.reason);
+  TORCHALGO_CHECK(
+      !is_strict(),
+      "TA4307 torchalgo: the choice for {} cannot run, and set_strict(True) forbids {}: {}; "
+      "choose another algorithm, or call torchalgo.set_strict(False)",
+      spelling, resolution.name(), resolution.reason);
+  if (is_new) {
+    TORCH_WARN("torchalgo: ", resolution.reason, "; ", resolution.name(), " runs instead");
+  }
+}
+
+at::Tensor run(const Call& call, std::string_view primitive) {
+  const std::optional<AttentionProblem> problem = problem_of(call);
+  if (!problem) return attend_with_torch(call);
+  const Resolution& resolution = kernel_for(*problem, primitive);
+  if (resolution.step != Step::kPlanned) note_fallback(*problem, resolution);
+  const Kernel& kernel = *resolution.kernel;
+  const std::span<const at::Tensor> src = {call.src.data(), call.src.size()};
+  const Packed no_weights;
+  if (kernel.makes_dst) return in_order(kernel.run({no_weights, src, {}, {}}), call.order);
+  Sizes sizes = call.src[0].sizes().vec();
+  sizes.back() = problem->width;
+  const at::Tensor dst = empty_in_order(sizes, call.order);
+  const at::Tensor workspace = empty_bytes(kernel.primitive.workspace_bytes, at::kCPU);
+  return kernel.run({no_weights, src, {}, dst, workspace.data_ptr()});
 }
 
 void check_order(const char* op, std::int64_t rank, at::IntArrayRef order) {
@@ -201,42 +168,48 @@ void check_order(const char* op, std::int64_t rank, at::IntArrayRef order) {
                   op, rank);
 }
 
-Arguments arguments_of(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                       const OptionalTensor& bias, std::optional<double> scale,
-                       at::IntArrayRef order) {
+Call call_of(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+             const OptionalTensor& bias, std::optional<double> scale, at::IntArrayRef order) {
   check_order("attention", query.dim(), order);
   TORCHALGO_CHECK(!bias || bias->dim() <= query.dim(),
                   "TA4303 torchalgo::attention: expected a bias of rank {} or less, got {}",
                   query.dim(), bias->dim());
-  const double own_scale = 1 / std::sqrt(static_cast<double>(query.size(-1)));
-  return {{query, key, value, order}, bias, scale.value_or(own_scale)};
+  Call call = {{}, {query, key, value}, order};
+  call.problem.scale = scale;
+  // The problem of a bias without dimensions would be that of none.
+  if (bias) call.src.push_back(bias->dim() == 0 ? bias->unsqueeze(0) : *bias);
+  return call;
 }
 
-LinearArguments arguments_of(const at::Tensor& query, const at::Tensor& key,
-                             const at::Tensor& value, double epsilon, at::IntArrayRef order) {
+Call call_of(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+             double epsilon, at::IntArrayRef order) {
   check_order("linear_attention", query.dim(), order);
-  return {{query, key, value, order}, epsilon};
+  Call call = {{}, {query, key, value}, order};
+  call.problem.kind = AttentionKind::kLinear;
+  call.problem.epsilon = epsilon;
+  return call;
 }
 
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                     const OptionalTensor& bias, std::optional<double> scale,
-                     at::IntArrayRef order) {
-  return attend_on_cpu(arguments_of(query, key, value, bias, scale, order));
+                     const OptionalTensor& bias, std::optional<double> scale, at::IntArrayRef order,
+                     std::string_view primitive) {
+  return run(call_of(query, key, value, bias, scale, order), primitive);
 }
 at::Tensor attention_with_torch(const at::Tensor& query, const at::Tensor& key,
                                 const at::Tensor& value, const OptionalTensor& bias,
-                                std::optional<double> scale, at::IntArrayRef order) {
-  return attend_with_torch(arguments_of(query, key, value, bias, scale, order));
+                                std::optional<double> scale, at::IntArrayRef order,
+                                std::string_view) {
+  return attend_with_torch(call_of(query, key, value, bias, scale, order));
 }
 
 at::Tensor linear_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                            double epsilon, at::IntArrayRef order) {
-  return attend_on_cpu(arguments_of(query, key, value, epsilon, order));
+                            double epsilon, at::IntArrayRef order, std::string_view primitive) {
+  return run(call_of(query, key, value, epsilon, order), primitive);
 }
 at::Tensor linear_attention_with_torch(const at::Tensor& query, const at::Tensor& key,
                                        const at::Tensor& value, double epsilon,
-                                       at::IntArrayRef order) {
-  return attend_with_torch(arguments_of(query, key, value, epsilon, order));
+                                       at::IntArrayRef order, std::string_view) {
+  return attend_with_torch(call_of(query, key, value, epsilon, order));
 }
 
 bool needs_derivative(const at::Tensor& tensor) {
@@ -254,32 +227,34 @@ auto find_op(const char* name) {
 // With derivatives PyTorch's ops compute it, which have them.
 at::Tensor attention_autograd(const at::Tensor& query, const at::Tensor& key,
                               const at::Tensor& value, const OptionalTensor& bias,
-                              std::optional<double> scale, at::IntArrayRef order) {
+                              std::optional<double> scale, at::IntArrayRef order,
+                              std::string_view primitive) {
   if (needs_derivative(query) || needs_derivative(key) || needs_derivative(value) ||
       needs_derivative(bias)) {
-    return attention_with_torch(query, key, value, bias, scale, order);
+    return attention_with_torch(query, key, value, bias, scale, order, primitive);
   }
   static const auto op = find_op<decltype(attention)>("torchalgo::attention");
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return op.call(query, key, value, bias, scale, order);
+  return op.call(query, key, value, bias, scale, order, primitive);
 }
 at::Tensor linear_attention_autograd(const at::Tensor& query, const at::Tensor& key,
-                                     const at::Tensor& value, double epsilon,
-                                     at::IntArrayRef order) {
+                                     const at::Tensor& value, double epsilon, at::IntArrayRef order,
+                                     std::string_view primitive) {
   if (needs_derivative(query) || needs_derivative(key) || needs_derivative(value))
-    return linear_attention_with_torch(query, key, value, epsilon, order);
+    return linear_attention_with_torch(query, key, value, epsilon, order, primitive);
   static const auto op = find_op<decltype(linear_attention)>("torchalgo::linear_attention");
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return op.call(query, key, value, epsilon, order);
+  return op.call(query, key, value, epsilon, order, primitive);
 }
 
+// The defaults are on disk: TorchScript drops arguments that equal them. Never change one.
 TORCH_LIBRARY_FRAGMENT(torchalgo, m) {
   m.def(
-      "attention(Tensor query, Tensor key, Tensor value, Tensor? bias, float? scale, int[] order) "
-      "-> Tensor");
+      "attention(Tensor query, Tensor key, Tensor value, Tensor? bias, float? scale, int[] order, "
+      "str primitive=\"\") -> Tensor");
   m.def(
-      "linear_attention(Tensor query, Tensor key, Tensor value, float epsilon, int[] order) "
-      "-> Tensor");
+      "linear_attention(Tensor query, Tensor key, Tensor value, float epsilon, int[] order, "
+      "str primitive=\"\") -> Tensor");
 }
 TORCH_LIBRARY_IMPL(torchalgo, CPU, m) {
   m.impl("attention", attention);

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/device.h"
 #include "ir/problem.h"
-#include "provider/device.h"
 
 namespace torchalgo {
 

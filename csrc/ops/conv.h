@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "ir/algorithm.h"
 #include "ops/conv_call.h"
 #include "ops/settings.h"
-#include "provider/algorithm.h"
 
 namespace torchalgo {
 

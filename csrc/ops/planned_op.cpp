@@ -34,10 +34,7 @@ constexpr std::size_t kMaxOthers = 8;
 
 Layout read_layout(const OpState& state, const std::string& text) {
   const auto layout = parse_layout(text);
-  TORCHALGO_CHECK(layout,
-                  "TA4003 torchalgo: layer '{}': '{}' is no layout; expected one of nchw, nhwc, "
-                  "nChw8c, nChw16c",
-                  state.layer, text);
+  TORCHALGO_CHECK(layout, "TA4003 torchalgo: layer '{}': {}", state.layer, refuse_layout(text));
   return *layout;
 }
 
@@ -283,19 +280,18 @@ std::shared_ptr<PlannedOp::Execution> PlannedOp::make_execution(const std::vecto
   return execution;
 }
 
-// Returns weights that are packed already for the same primitive and problem, or for another size
-// if the algorithm packs for all sizes. Else packs them.
+// Returns weights that were packed for a kernel that can share them. Else packs them.
 std::shared_ptr<const Packed> PlannedOp::find_packed(const Execution& execution) const {
   const Resolution& resolution = execution.resolution;
   if (!resolution.kernel) return std::make_shared<const Packed>();
-  const Primitive& wanted = resolution.kernel->primitive;
+  const Kernel& wanted = *resolution.kernel;
   const auto serves = [&](const ExecutionPtr& known) {
     if (known->resolution.algorithm != resolution.algorithm) return false;
     const Kernel& kernel = *known->resolution.kernel;
-    return kernel.primitive.name == wanted.name && kernel.primitive.src == wanted.src &&
-           kernel.primitive.dst == wanted.dst &&
-           (resolution.algorithm->packs_for_all_sizes ||
-            kernel.problem == resolution.kernel->problem);
+    if (wanted.packing.empty())
+      return kernel.primitive == wanted.primitive && kernel.problem == wanted.problem;
+    return kernel.packing == wanted.packing &&
+           epilogue_of(kernel.problem) == epilogue_of(wanted.problem);
   };
   for (const auto& known : planned_owners_) {
     if (serves(known)) return known->packed;

@@ -6,7 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
+#include "provider/kernel.h"
 
 namespace torchalgo {
 

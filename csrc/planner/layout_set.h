@@ -10,10 +10,11 @@ namespace torchalgo::planner {
 /// The set of layouts in which a value exists or is read: one bit per enumerator of Layout.
 using LayoutSet = std::uint8_t;
 
-inline constexpr int kLayoutCount = static_cast<int>(kAllLayouts.size());
-inline constexpr int kLayoutSetCount = 1 << kLayoutCount;
-
 [[nodiscard]] constexpr int index_of(Layout layout) { return static_cast<int>(layout); }
+
+/// The size of a table by index_of. A number without a layout counts too; nothing reads its entry.
+inline constexpr int kLayoutCount = index_of(kAllLayouts.back()) + 1;
+inline constexpr int kLayoutSetCount = 1 << kLayoutCount;
 
 [[nodiscard]] constexpr LayoutSet set_of(Layout layout) {
   return static_cast<LayoutSet>(1U << index_of(layout));

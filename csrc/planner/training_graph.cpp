@@ -421,6 +421,8 @@ class Backward {
     give_step(node, x, {gradient, x, moments, sums}, step);
   }
 
+  void differentiate(const Node& node, const AttentionProblem&, int) { visit_opaque(node); }
+
   void differentiate(const Node& node, const ResizeProblem&, int gradient) {
     pass(node, node.inputs[0], {gradient});
   }

@@ -11,6 +11,7 @@
 #include "profiler/check.h"
 #include "profiler/measure.h"
 #include "profiler/timer.h"
+#include "provider/kernel.h"
 
 namespace torchalgo {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "provider/device.h"
+#include "ir/device.h"
 
 namespace torchalgo {
 

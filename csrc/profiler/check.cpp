@@ -18,7 +18,9 @@
 #include "ir/arithmetic.h"
 #include "profiler/guarded.h"
 #include "profiler/oracle.h"
+#include "provider/cpu_device.h"
 #include "provider/cuda_device.h"
+#include "provider/kernel.h"
 #include "provider/memory.h"
 
 namespace torchalgo {

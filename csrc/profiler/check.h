@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "ir/algorithm.h"
 #include "profiler/announce.h"
-#include "provider/algorithm.h"
+#include "provider/weights.h"
 
 namespace torchalgo {
 

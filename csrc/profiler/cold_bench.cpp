@@ -52,8 +52,8 @@ class ColdBench : public Bench {
  private:
   struct Slot {
     Packed weights;  // packed, unless `packs_in_runs_`
-    std::vector<at::Tensor> src;
-    at::Tensor residual, dst;
+    std::vector<at::Tensor> src = {};
+    at::Tensor residual = {}, dst = {};
   };
 
   void make_slots(const Sample& sample, const Packed& weights, std::size_t count,

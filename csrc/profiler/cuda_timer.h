@@ -5,10 +5,10 @@
 #include <functional>
 #include <memory>
 
+#include "ir/device.h"
 #include "profiler/timer.h"
 #include "provider/cuda_library.h"
 #include "provider/cuda_runtime.h"
-#include "provider/device.h"
 
 namespace torchalgo {
 

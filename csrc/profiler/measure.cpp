@@ -16,7 +16,9 @@
 #include "profiler/check.h"
 #include "profiler/cuda_timer.h"
 #include "profiler/race.h"
+#include "provider/cpu_device.h"
 #include "provider/cuda_device.h"
+#include "provider/kernel.h"
 
 namespace torchalgo {
 namespace {

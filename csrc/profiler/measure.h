@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "ir/algorithm.h"
 #include "ir/primitive.h"
 #include "ir/problem.h"
 #include "profiler/announce.h"
 #include "profiler/calm.h"
 #include "profiler/timer.h"
-#include "provider/algorithm.h"
 
 namespace torchalgo {
 

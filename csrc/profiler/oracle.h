@@ -24,11 +24,11 @@ struct Difference {
 struct Oracle {
   Sample sample;
   double offset = 0;  // of the sample's inputs
-  at::Tensor reference;
+  at::Tensor reference = {};
   double norm = 0;       // of the reference
   double condition = 1;  // how much larger than usual rounding errors may be
   /// PyTorch's result in nchw in f32 (f64 for f64), one entry per part. Empty if `offset` is 0.
-  std::vector<Difference> of_torch;
+  std::vector<Difference> of_torch = {};
 };
 
 /// Returns the oracle of a sample with `offset`.

@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "ir/arithmetic.h"
 #include "profiler/check.h"
+#include "provider/attention.h"
 #include "provider/channel_norm.h"
 #include "provider/epilogue.h"
 #include "provider/gradients.h"
@@ -175,6 +176,9 @@ at::Tensor compute(const PoolGradientProblem& p, const Inputs& src, const LayerW
 }
 at::Tensor compute(const ChannelSumsProblem& p, const Inputs& src, const LayerWeights&) {
   return channel_sums(p, src);
+}
+at::Tensor compute(const AttentionProblem& p, const Inputs& src, const LayerWeights&) {
+  return attend(p, src);
 }
 at::Tensor compute(const ConvChainProblem&, const Inputs&, const LayerWeights&) {
   TORCHALGO_ASSERT(false);  // its layers are computed one by one

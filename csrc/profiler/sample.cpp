@@ -95,8 +95,10 @@ at::Tensor sample_around_kinks(at::IntArrayRef sizes, at::Generator& generator) 
 }
 
 // Returns whether input `i` has the sample's offset. The others are factors of inputs that have it,
-// gradients, or the input of an activation's derivative, which is 0 far from its kinks.
+// gradients, or the input of an activation's derivative, which is 0 far from its kinks. An
+// attention reads the offset in its values: with large scores, each query would read a single key.
 bool has_offset(const Problem& problem, std::size_t i) {
+  if (std::holds_alternative<AttentionProblem>(problem)) return i == 2;
   if (const auto* norm = std::get_if<BatchNormProblem>(&problem)) {
     const bool is_forward =
         norm->step == BatchNormStep::kMoments || norm->step == BatchNormStep::kNormalize;

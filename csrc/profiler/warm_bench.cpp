@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "profiler/bench.h"
+#include "provider/cpu_device.h"
 #include "provider/memory.h"
 #include "provider/packing.h"
 

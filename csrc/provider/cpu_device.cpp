@@ -6,7 +6,8 @@
 #include <fstream>
 #include <string>
 
-#include "provider/device.h"
+#include "cpu_algo/kernels/instruction_sets.h"
+#include "provider/cpu_device.h"
 
 namespace torchalgo {
 namespace {
@@ -25,8 +26,9 @@ std::int64_t read_l2_bytes() {
 }
 
 std::string read_isa() {
-  const std::string capability = at::get_cpu_capability();
-  return capability == "AVX512" ? "avx512" : capability == "AVX2" ? "avx2" : "default";
+  using kernels::InstructionSet;
+  return std::string(
+      kernels::instruction_set(at::get_cpu_capability(), &InstructionSet::capability).name);
 }
 
 }  // namespace

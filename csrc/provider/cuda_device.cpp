@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "provider/cpu_device.h"
 
 namespace torchalgo {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ir/device.h"
 #include "provider/cuda_runtime.h"
-#include "provider/device.h"
 
 namespace torchalgo {
 

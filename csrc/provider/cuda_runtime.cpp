@@ -18,6 +18,8 @@ void find_runtime_functions(Symbols& symbols, CudaRuntime& runtime) {
   symbols.require(runtime.get_runtime_version, "cudaRuntimeGetVersion");
   symbols.require(runtime.get_error_string, "cudaGetErrorString");
   symbols.require(runtime.get_last_error, "cudaGetLastError");
+  symbols.require(runtime.synchronize, "cudaStreamSynchronize");
+  symbols.require(runtime.get_capture_status, "cudaStreamIsCapturing");
   symbols.require(runtime.begin_capture, "cudaStreamBeginCapture");
   symbols.require(runtime.end_capture, "cudaStreamEndCapture");
   // cudaGraphInstantiate has other arguments in CUDA 11 than since 12; this one never changed.
@@ -74,6 +76,19 @@ const CudaRuntime& cuda_runtime() {
 void check_cuda(const CudaRuntime& runtime, int status, const char* function) {
   TORCHALGO_CHECK(status == 0, "TA5004 torchalgo: {} failed: {} ({})", function,
                   runtime.get_error_string ? runtime.get_error_string(status) : "no text", status);
+}
+
+bool is_capturing(const CudaRuntime& runtime, CudaRuntime::Stream stream) {
+  int capture = 0;
+  const int status = runtime.get_capture_status(stream, &capture);
+  // These are the errors cudaErrorStreamCapture...: the default stream was asked while another
+  // stream captures.
+  if (status >= 900 && status <= 908) {
+    static_cast<void>(runtime.get_last_error());  // or the next launch of a kernel would report it
+    return true;
+  }
+  check_cuda(runtime, status, "cudaStreamIsCapturing");
+  return capture != 0;
 }
 
 }  // namespace torchalgo

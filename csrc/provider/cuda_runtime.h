@@ -23,6 +23,8 @@ struct CudaRuntime {
   std::function<const char*(int status)> get_error_string;
   std::function<int()> get_last_error;  // returns and clears it
 
+  std::function<int(Stream)> synchronize;
+  std::function<int(Stream, int* capture_status)> get_capture_status;  // cudaStreamIsCapturing
   std::function<int(Stream, int mode)> begin_capture;
   std::function<int(Stream, Graph*)> end_capture;
   std::function<int(GraphExec*, Graph, unsigned long long flags)> instantiate;
@@ -52,5 +54,9 @@ struct LoadedCudaRuntime {
 /// Checks the status of a CUDA call. @throws Error  "<function>: <CUDA's text> (<status>)" unless
 /// `status` is 0.
 void check_cuda(const CudaRuntime& runtime, int status, const char* function);
+
+/// Returns true if `stream` captures a CUDA graph, or if another stream captures one and forbids
+/// the question. @throws Error  if CUDA fails.
+[[nodiscard]] bool is_capturing(const CudaRuntime& runtime, CudaRuntime::Stream stream);
 
 }  // namespace torchalgo

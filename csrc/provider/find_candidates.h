@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "ir/algorithm.h"
 #include "ir/candidates.h"
 #include "ir/graph.h"
-#include "provider/algorithm.h"
 
 namespace torchalgo {
 

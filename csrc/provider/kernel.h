@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 
 #include "ir/primitive.h"
 #include "ir/problem.h"
@@ -15,6 +16,7 @@
 namespace torchalgo {
 
 /// The tensors of one run of a kernel. They lie in the primitive's layouts; blocked ones are 5-D.
+/// Those of attention have any strides.
 struct KernelArgs {
   const Packed& packed;             // what the kernel's `pack` returned
   std::span<const at::Tensor> src;  // data inputs in call order, without the residual
@@ -41,6 +43,7 @@ struct Kernel {
   /// Returns the work that every run must do. Null for libraries that may choose any algorithm; see
   /// least_work() below.
   std::function<Work()> least_work = nullptr;
+  std::string packing = {};  // as PlainKernel::packing, for what `pack` returns
   bool makes_dst = false;
 };
 

@@ -4,8 +4,12 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 
+#include "base/error.h"
 #include "ir/cost_table.h"
+#include "provider/cuda_device.h"
+#include "provider/cuda_runtime.h"
 #include "provider/memory.h"
 
 namespace torchalgo {
@@ -22,9 +26,35 @@ bool is_own_memory(const at::Tensor& packed, const Weights& weights) {
   return is_own;
 }
 
+std::optional<at::Device> gpu_of(const Weights& weights) {
+  std::optional<at::Device> gpu;
+  for_each_tensor(weights, [&](const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.is_cuda()) gpu = tensor.device();
+  });
+  return gpu;
+}
+
+// Other streams may read the packed weights in later calls, so they must be complete. To wait once
+// is simpler than an event for which each call would have to wait.
+Packed pack_on_gpu(const Kernel& kernel, const Weights& weights, at::Device gpu) {
+  const CudaRuntime& runtime = cuda_runtime();
+  const CudaRuntime::Stream stream = current_cuda_stream(gpu);
+  // A capture would only record the packing, and a failed capture never runs it.
+  TORCHALGO_CHECK(
+      !is_capturing(runtime, stream),
+      "TA5105 torchalgo: a CUDA graph is being captured, and the weights are not packed "
+      "for {} yet: run the model once with the same shapes before capturing ({})",
+      to_string(kernel.primitive), to_string(kernel.problem));
+  Packed packed = pack(kernel, weights);
+  check_cuda(runtime, runtime.synchronize(stream), "cudaStreamSynchronize");
+  return packed;
+}
+
 }  // namespace
 
 Packed pack_to_weight_pages(const Kernel& kernel, const Weights& weights) {
+  const auto gpu = kernel.pack ? gpu_of(weights) : std::nullopt;
+  if (gpu) return pack_on_gpu(kernel, weights, *gpu);
   Packed packed = pack(kernel, weights);
   for_each_tensor(packed, [&](at::Tensor& tensor) {
     if (is_own_memory(tensor, weights)) tensor = copy_to_weight_pages(tensor);

@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "ir/algorithm.h"
 #include "ir/candidates.h"
-#include "provider/algorithm.h"
+#include "provider/kernel.h"
 
 namespace torchalgo {
 
 /// Packs the weights for `kernel`, to be kept as long as the model. On a CPU, new tensors are moved
-/// to pages that hold only packed weights.
+/// to pages that hold only packed weights. On a GPU, it waits until the weights are packed.
+/// @throws Error  if the current stream of the weights' GPU captures a CUDA graph. Nothing is
+/// packed.
 [[nodiscard]] Packed pack_to_weight_pages(const Kernel& kernel, const Weights& weights);
 
 /// Returns the bytes that packing allocates for each candidate, in the order of

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "provider/kernel.h"
 #include "provider/memory.h"
 
 namespace torchalgo {
@@ -93,11 +94,17 @@ at::Tensor run(const PlainKernel& kernel, const KernelArgs& args) {
   c10::SmallVector<LayerPointers, 16> weights;
   for (const LayerWeights& layer : args.packed) weights.push_back(pointers_to(layer));
   if (weights.empty()) weights.emplace_back();
+  c10::SmallVector<const std::int64_t*, 8> strides;
+  if (kernel.takes_strides) {
+    for (const at::Tensor& tensor : args.src) strides.push_back(tensor.strides().data());
+    strides.push_back(args.dst.strides().data());
+  }
   kernel.run({.src = {src.data(), src.size()},
               .weights = {weights.data(), weights.size()},
               .residual = floats_of(args.residual),
               .dst = args.dst.mutable_data_ptr<float>(),
-              .workspace = args.workspace},
+              .workspace = args.workspace,
+              .strides = {strides.data(), strides.size()}},
              torch_threads());
   return args.dst;
 }
@@ -113,7 +120,9 @@ Kernel with_tensors(PlainKernel plain, const Problem& problem, Primitive primiti
   Kernel made = {.problem = problem,
                  .primitive = std::move(primitive),
                  .run = [kernel](const KernelArgs& args) { return run(*kernel, args); },
-                 .least_work = kernel->least_work};
+                 .least_work = kernel->least_work,
+                 // What is not packed is the model's own, which fits every size.
+                 .packing = kernel->packed.empty() ? "own" : kernel->packing};
   const std::vector<Problem> layers = layers_of(problem);
   const bool has_weights = std::any_of(layers.begin(), layers.end(), [](const Problem& layer) {
     return !weight_sizes(layer).empty();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
 
 namespace torchalgo {
 

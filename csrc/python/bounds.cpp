@@ -11,6 +11,8 @@
 #include "cpu_algo/kernels/peak.h"
 #include "ir/candidates.h"
 #include "profiler/probe.h"
+#include "provider/cpu_device.h"
+#include "provider/kernel.h"
 #include "python/module.h"
 
 namespace py = pybind11;

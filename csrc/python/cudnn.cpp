@@ -21,7 +21,7 @@
 #include "cudnn_algo/list.h"
 #include "cudnn_algo/plan.h"
 #include "cudnn_algo/run.h"
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
 #include "provider/cuda_device.h"
 #include "python/module.h"
 

@@ -28,6 +28,7 @@
 #include "profiler/check.h"
 #include "profiler/measure.h"
 #include "profiler/race.h"
+#include "provider/cpu_device.h"
 #include "provider/find_candidates.h"
 #include "python/module.h"
 #include "rewrite/plan_fit.h"
@@ -41,8 +42,7 @@ namespace torchalgo {
 
 Layout require_layout(const std::string& text) {
   const auto layout = parse_layout(text);
-  TORCHALGO_CHECK(layout.has_value(),
-                  "TA4003 '{}' is no layout: expected nchw, nhwc, nChw8c or nChw16c", text);
+  TORCHALGO_CHECK(layout, "TA4003 {}", refuse_layout(text));
   return *layout;
 }
 

@@ -13,7 +13,9 @@
 #include "planner/resource.h"
 #include "planner/staged_plan.h"
 #include "planner/training_graph.h"
+#include "provider/cpu_device.h"
 #include "provider/find_candidates.h"
+#include "provider/kernel.h"
 #include "provider/packing.h"
 #include "python/module.h"
 

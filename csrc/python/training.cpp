@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "all_algorithms.h"
+#include "provider/cpu_device.h"
 #include "python/module.h"
 #include "training/region.h"
 

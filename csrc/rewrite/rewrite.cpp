@@ -152,6 +152,10 @@ class Rewriter {
     }
     const auto& call = plan_.call_at[it->second];
     if (!call) return;  // absorbed by a later call
+    if (std::holds_alternative<AttentionProblem>(call->problem)) {
+      name_primitive(node, call->primitive);
+      return keep(node);
+    }
     if (is_own_op(*call)) return keep(node);
     if (node != nodes_[it->second]) return;  // an inner node, whose work a later one includes
     const WithInsertPoint at(node);
@@ -172,6 +176,12 @@ class Rewriter {
       const auto value = index_of_value_.find(output);
       if (value != index_of_value_.end()) add_version(value->second, makes, output);
     }
+  }
+
+  // The op of an attention takes tensors of any strides, so it stays, with the chosen name.
+  void name_primitive(JitNode* node, const Primitive& primitive) {
+    const WithInsertPoint at(node);
+    node->replaceInputWith(node->namedInput("primitive"), jit_->insertConstant(primitive.name));
   }
 
   // A query of the shape takes the tensor in any layout in which it exists.

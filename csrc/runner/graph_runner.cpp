@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "ops/op_times.h"
 #include "ops/script_classes.h"
+#include "provider/kernel.h"
 
 namespace torchalgo {
 namespace {

@@ -326,6 +326,7 @@ class Fuser {
       arguments.push_back(found.scale ? graph_->insertConstant(*found.scale) : none);
     }
     arguments.push_back(graph_->insertConstant(order_of(found, node->output())));
+    arguments.push_back(graph_->insertConstant(std::string()));  // a plan names the primitive
     Node* const made =
         graph_->insertNode(graph_->create(c10::Symbol::fromQualString(kind), arguments));
     made->copyMetadata(node);

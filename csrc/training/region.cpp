@@ -22,6 +22,7 @@
 #include "ir/view.h"
 #include "planner/training_graph.h"
 #include "provider/cuda_device.h"
+#include "provider/kernel.h"
 #include "provider/tensor_shape.h"
 
 namespace torchalgo {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "ir/algorithm.h"
 #include "ir/candidates.h"
 #include "ir/graph.h"
 #include "ir/plan.h"
-#include "provider/algorithm.h"
 #include "provider/find_candidates.h"
 #include "provider/kernel.h"
 #include "provider/memory.h"

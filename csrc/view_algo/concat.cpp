@@ -3,8 +3,9 @@
 
 #include <algorithm>
 
+#include "ir/algorithm.h"
 #include "ir/view.h"
-#include "provider/algorithm.h"
+#include "provider/kernel.h"
 #include "provider/memory.h"
 #include "provider/tensor_shape.h"
 

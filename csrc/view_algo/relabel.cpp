@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fmt/format.h>
 
+#include "ir/algorithm.h"
 #include "ir/transform_shape.h"
 #include "ir/view.h"
-#include "provider/algorithm.h"
+#include "provider/kernel.h"
 #include "provider/tensor_shape.h"
 
 namespace torchalgo::view {

@@ -4,7 +4,8 @@
 #include <functional>
 #include <utility>
 
-#include "provider/algorithm.h"
+#include "ir/algorithm.h"
+#include "provider/kernel.h"
 
 namespace torchalgo {
 

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import torchalgo
 from support.graph_models import freeze
+from support.nets import fp64_error
 from support.random_plans import any_plan, assert_close, rewrite
 from torchalgo import _C
 
@@ -253,6 +256,47 @@ def test_attention_in_f32_runs_in_our_kernel(
     module = rewrite(imported, any_plan(imported.graph, 1))
     with torch.no_grad():
         assert_close(module(x), model, (x,))
+
+
+@pytest.mark.parametrize("name", ["cpu.attention", "aten.attention"])
+def test_an_override_chooses_the_primitive_of_an_attention(name: str) -> None:
+    torch.manual_seed(3)
+    model, x = Attention(by_channel).eval(), torch.randn(1, 6, 4, 5)
+    settings = torchalgo.Settings(progress=False)
+    fast = torchalgo.optimize(model, x, overrides={"attention*": name}, settings=settings)
+    (node,) = [node for node in fast.plan.nodes if node.problem.startswith("attention_")]
+    assert node.problem == "attention_f32_n1h2q20k20d6w6_bias2x20x20_scale0.25"
+    assert (node.primitive, node.src, node.dst) == (name, "nchw", "nchw")
+    assert node.ticks > 0
+    # The op has the name. Otherwise it would run our kernel, whatever the plan says.
+    code: Any = fast.scripted.inlined_graph
+    (op,) = code.findAllNodes("torchalgo::attention")
+    assert op.namedInput("primitive").toIValue() == name
+    torchalgo.check_plan(fast.plan.with_proof())
+    assert fp64_error(model, fast, x) <= 1e-5
+    assert fp64_error(model, fast, torch.randn(3, 6, 4, 5)) <= 1e-5
+
+
+def test_the_op_runs_the_primitive_that_it_is_given() -> None:
+    """The results of ours and of PyTorch's differ in some bits."""
+    torch.manual_seed(4)
+    q, k, v = (
+        torch.randn(1, 2, 60, 16).transpose(1, 2).contiguous().transpose(1, 2) for _ in "qkv"
+    )
+    order = [0, 2, 1, 3]
+    own = attention(q, k, v, None, 0.5, order)
+    assert torch.equal(attention(q, k, v, None, 0.5, order, "cpu.attention"), own)
+    theirs = expected(q, k, v, None, 0.5)
+    found = attention(q, k, v, None, 0.5, order, "aten.attention")
+    assert torch.equal(found, theirs) and not torch.equal(own, theirs)
+    assert found.permute(order).is_contiguous()
+    _C.reset_fallbacks()
+    again = attention(q, k, v, None, 0.5, order, "cpu.gone")
+    torch.testing.assert_close(again, own)
+    ((problem, (_, reason)),) = torchalgo.fallbacks().items()
+    assert problem == "attention_f32_n1h2q60k60d16w16_scale0.5"
+    assert reason == "this build has no cpu.gone"
+    _C.reset_fallbacks()
 
 
 # Linear attention: relu(q) (relu(k)^T [v, 1]), divided by its last column.

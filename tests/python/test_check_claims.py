@@ -387,6 +387,20 @@ def test_short_plans_cannot_ask_for_much_work(name: str, monkeypatch: pytest.Mon
         check_claims(plan_of(*PLAN_BOMBS[name]))
 
 
+@pytest.mark.parametrize(
+    ("graph", "row"),
+    [
+        (chain_text(1, RELU).replace("nchw", "nChw8c"), "a nchw->nchw"),
+        (chain_text(1, "nchw->nChw8c"), "a nchw->nchw"),
+        (chain_text(1, "nChw8c->nchw"), "a nchw->nchw"),
+        (chain_text(1, RELU), "a nchw->nChw8c"),
+    ],
+)
+def test_a_layout_that_is_gone_is_refused_with_the_reason(graph: str, row: str) -> None:
+    with pytest.raises(check_certificate.ProofError, match=r"^'nChw8c' is no longer a layout"):
+        check_claims(plan_of(graph, {RELU: {row: 1}}))
+
+
 def test_costs_of_thousands_of_digits_are_refused() -> None:
     for costs in ({RELU: {"a nchw->nchw": 10**4_000}}, {RELU: {"a nchw->nchw": 1 << 63}}):
         with pytest.raises(check_certificate.ProofError, match="above the largest one"):

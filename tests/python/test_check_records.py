@@ -154,6 +154,7 @@ def test_a_draft_lies_where_no_page_reads(
         "bench_tuning",
         "bench_runtime",
         "bench_build",
+        "bench_commits",
         "record_tables",
         "bench_replay",
     ],

@@ -20,9 +20,11 @@ import torchalgo
 from support.db_samples import ROW, many
 from torchalgo._db import CostStore, Environment, Row, files
 from torchalgo._db.device_costs import DeviceCosts
-from torchalgo._ir.costs import Cost, Key, Samples
+from torchalgo._ir.costs import Cost, Key, Passed, Samples
+from torchalgo._ir.failures import Failure
 from torchalgo._ir.plan import GuardVerdict
 from torchalgo._measure import guard
+from torchalgo._predict.sources import costs_to_learn
 
 KEY = Key("fwd_f32_n1c3h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1", "aten.conv", "nchw", "nchw")
 OTHER = KEY._replace(primitive="cpu.direct")
@@ -46,6 +48,28 @@ def test_costs_come_back_and_a_later_one_replaces(path: Path) -> None:
         assert DeviceCosts.of(store).read() == {KEY: Cost(5, 2), OTHER: Cost(9)}
         assert DeviceCosts.of(store).read([OTHER]) == {OTHER: Cost(9)}
         assert DeviceCosts.of(store).read([OTHER._replace(dst="nhwc")]) == {}
+
+
+def test_costs_in_a_layout_that_is_gone_are_misses(path: Path) -> None:
+    """Older files have costs in nChw8c. The planner cannot read the name."""
+    problem = "transform_f32_n1c8h4w4_nchw_nChw8c"
+    change = Key(problem, "layout.tiled", "nchw", "nChw8c")
+    gone = [change, change._replace(src="nChw8c", dst="nchw"), KEY._replace(src="nChw8c")]
+    passed = Passed(1e-7, 1e-5)
+    with CostStore.open(path) as store:
+        costs = DeviceCosts.of(store)
+        costs.append(dict.fromkeys([KEY, *gone], COST))
+        costs.append_checks(dict.fromkeys([KEY, *gone], passed))
+        costs.append_failures({key: Failure("a test", "wrong", 1e-5) for key in [KEY, *gone]})
+    with CostStore.open(path) as store:
+        costs = DeviceCosts.of(store)
+        assert len(store.rows()) == len(store.refusals()) == len(store.checks()) == 4
+        assert costs.read() == costs.read([KEY, *gone]) == {KEY: COST}
+        assert costs.read_checks([KEY, *gone]) == {KEY: passed}
+        assert list(costs.read_failures([KEY, *gone])) == [KEY]
+        assert costs_to_learn(store, None, 0) == {KEY: COST.estimate_ticks}
+        assert store.import_lines(store.export_lines()).unsound == 0
+        assert store.verify().unsound == 0
 
 
 def test_costs_of_another_machine_version_or_model_size_are_misses(path: Path) -> None:

@@ -320,7 +320,7 @@ def test_a_transform_belongs_to_its_values_writer_and_first_reader() -> None:
         planned("conv3", "c"),
     ]
     plan.transforms = [
-        changed("v0", "", "nChw8c"),
+        changed("v0", "", "nChw16c"),
         changed("v2", "conv1", "nhwc"),
         changed("v4", "conv3", "nhwc"),
     ]

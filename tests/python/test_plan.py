@@ -76,6 +76,7 @@ DAMAGE = [
     (damage(["nodes", 0, "ticks"], -1), "a cost is negative"),
     (damage(["nodes", 0, "src"], "nchw16"), r"nodes\[0\].src: expected one of nchw, nhwc"),
     (damage(["nodes", 0, "src"], ["nchw"]), r"nodes\[0\].src: expected one of"),
+    (damage(["nodes", 0, "dst"], "nChw8c"), r'got "nChw8c", which is no longer a layout, since'),
     (damage(["nodes", 0, "name"], KeyError), r"nodes\[0\]: lacks 'name'"),
     (damage(["nodes", 0, "path"], "/etc"), r"nodes\[0\]: has an unknown field 'path'"),
     (damage(["nodes", 0, "primitive"], ""), r"nodes\[0\] \(conv1\): needs either"),
@@ -101,6 +102,12 @@ def test_a_malformed_plan_is_an_error_that_names_the_place(
     change(data)
     with pytest.raises(torchalgo.Error, match=f"(?s)^TA2\\d{{3}} file.json.*{message}"):
         Plan.from_json(json.dumps(data), "file.json")
+
+
+def test_a_layout_that_is_gone_is_refused_with_the_reason() -> None:
+    reason = "'nChw8c' is no longer a layout, since no algorithm used it: expected nchw, nhwc or"
+    with pytest.raises(torchalgo.Error, match=f"^TA4003 {reason}"):
+        _C.Primitive("layout.tiled", "nchw", "nChw8c")
 
 
 @pytest.mark.parametrize("keep", [0, 1, 10, 0.5, 0.99])

@@ -107,6 +107,42 @@ def test_a_model_is_measured_planned_run_saved_and_captured(tmp_path: Path) -> N
     assert min(map(int, in_use.values())) == 0  # the worker keeps nothing
 
 
+PACKING = """
+import torch, torchalgo
+ops = torch.ops.torchalgo
+torch.manual_seed(0)
+torch.set_grad_enabled(False)
+x, w, b = torch.randn(2, 3, 9, 8), torch.randn(4, 3, 3, 3), torch.randn(4)
+weights = [w.cuda(), b.cuda()]
+problem = "fwd_f32_n2c3h9w8_k4r3s3_st1x1_pad1x1_dil1x1_g1+bias"
+
+def pack():  # copies the weights to channels_last
+    return ops.pack_conv(problem, "aten.conv", "nhwc", "nhwc", "layer", weights)
+
+def is_right(packed):
+    images = x.cuda().to(memory_format=torch.channels_last)
+    got = ops.run_conv(images, packed, None, primitive="aten.conv", layer="layer")
+    return torch.allclose(got.cpu(), torch.conv2d(x, w, b, padding=1), rtol=1e-4, atol=1e-5)
+
+def waits():
+    return open("gpu.log").read().splitlines().count("wait-for-stream")
+
+before = waits()
+packed = pack()
+print(waits() > before, is_right(packed))
+try:
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        packed = pack()
+except RuntimeError as problem_of_capture:
+    print("TA5105" in str(problem_of_capture))
+print(is_right(packed), is_right(pack()))
+"""
+
+
+def test_packing_waits_for_the_packed_weights_and_is_refused_in_a_capture(tmp_path: Path) -> None:
+    assert lines_of(tmp_path, PACKING) == ["True True", "True", "True True"]
+
+
 REFUSED_ENGINES = """
 import dataclasses
 half, images = copy.deepcopy(net).half().cuda(), x.half().cuda()

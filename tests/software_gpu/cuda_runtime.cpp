@@ -387,6 +387,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return call("cudaStreamQuery", [&] { return streams().wait(stream); });
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  software_gpu_log("wait-for-stream");
   return call("cudaStreamSynchronize", [&] { return streams().wait(stream); });
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {

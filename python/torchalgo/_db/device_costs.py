@@ -20,7 +20,7 @@ from torchalgo._db.store import CostStore
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Cost, Key, Passed, engine_of
 from torchalgo._ir.failures import MOST_OF_ONE, Failure, ended_too_often, hung_as
-from torchalgo._ir.plan import GuardVerdict
+from torchalgo._ir.plan import LAYOUTS, GuardVerdict
 
 MOST_REASON = 500  # most characters of a reason
 
@@ -196,8 +196,11 @@ class DeviceCosts:
 
     def _holds(self, entry: Entry) -> bool:
         here = self._environment
-        return entry.environment == here.text_of(entry.primitive) and (
-            entry.version == here.version_of(entry.primitive)
+        return (
+            entry.environment == here.text_of(entry.primitive)
+            and entry.version == here.version_of(entry.primitive)
+            # Another torchalgo may have layouts that this one lacks.
+            and {entry.src, entry.dst} <= {*LAYOUTS}
         )
 
     def _refusal(self, key: Key, failure: Failure) -> Refusal | None:

@@ -76,6 +76,7 @@ _OTHER_OPERATIONS = frozenset(
     (
         "activation",
         "add",
+        "attention",
         "batch_norm",
         "bwd_activation",
         "bwd_pool",
@@ -85,6 +86,7 @@ _OTHER_OPERATIONS = frozenset(
         "group_norm",
         "layer_norm",
         "linear",
+        "linear_attention",
         "mul",
         "sub",
         "pool",

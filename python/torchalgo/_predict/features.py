@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from torchalgo import _C
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Key
+from torchalgo._ir.plan import LAYOUTS
 from torchalgo._ir.problems import dtype_of, weight_count
 
 ACTIVATION_FEATURES = ("relu", "hardswish", "hardsigmoid", "silu", "sigmoid")
@@ -26,7 +27,6 @@ _ALIKE = {
 _ACTIVATION = re.compile(
     rf"(?:^|\+)({'|'.join((*_ALIKE, *ACTIVATION_FEATURES))})[-\d.ex]*(?=[_+]|$)"
 )
-LAYOUTS = ("nchw", "nhwc", "nChw16c", "nChw8c")
 TYPES = ("f64", "f32", "tf32", "f16", "bf16")
 DIRECTIONS = ("bwd_data", "bwd_filter")  # fwd has none of them
 

@@ -79,7 +79,7 @@ def left_times(times: NetTimes, graph: _C.Graph, origins: Sequence[int]) -> Left
     """Returns the times of the nodes that have no problem and read more than a shape.
 
     A planned node may also be left as PyTorch's own op, because this is its cheapest primitive. An
-    op of torchalgo that has no choice, such as attention, is not PyTorch's either.
+    op of torchalgo that has no choice, such as attention in f64, is not PyTorch's either.
     """
     ops_us: dict[str, float] = {}
     for position, samples in times.left.items():

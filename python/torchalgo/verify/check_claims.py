@@ -44,7 +44,7 @@ except ImportError:  # these two files run without torchalgo
         require,
     )  # fmt: skip
 
-LAYOUTS = {"nchw": 1, "nhwc": 2, "nChw8c": 4, "nChw16c": 8}  # a set of layouts is their sum
+LAYOUTS = {"nchw": 1, "nhwc": 2, "nChw16c": 8}  # a set of layouts is their sum
 TICKS_PER_US = 1024 * 1000
 # A sum or an activation alone. The numbers of an activation follow its name: "leaky_relu0.1".
 NUMBER = r"-?\d+(?:\.\d+)?(?:e-\d+)?"
@@ -89,6 +89,14 @@ class Option(NamedTuple):
     leaves: int  # the layout of the result
 
 
+def bit_of(layout: str) -> int:
+    """Returns the set of one layout. Raises ProofError for any other word."""
+    is_gone = "is no longer a layout, since no algorithm used it"
+    why = is_gone if layout == "nChw8c" else "is no layout"
+    require(layout in LAYOUTS, f"'{layout}' {why}: expected one of {', '.join(LAYOUTS)}")
+    return LAYOUTS[layout]
+
+
 Options = list[list[Option]]  # per node, in the order in which the PBQP numbers them
 
 
@@ -108,12 +116,12 @@ class Graph:
                 reads, arrow, makes = rest[3].partition("->")  # the layouts of an opaque node
                 problem = "" if arrow or rest[3] in ("-", "shape") else rest[3]
                 node = Node(name, numbers(rest[1]), numbers(rest[2]), problem)
-                border = LAYOUTS[reads] if arrow else 0 if problem or rest[3] == "shape" else 1
-                self.add(node, border, LAYOUTS[makes] if arrow else 1)
+                border = bit_of(reads) if arrow else 0 if problem or rest[3] == "shape" else 1
+                self.add(node, border, bit_of(makes) if arrow else 1)
             else:
                 [value] = (self.values[v] for v in numbers(name))
                 if word == "input":
-                    value.written = LAYOUTS[rest[0]] if value.shape else 1
+                    value.written = bit_of(rest[0]) if value.shape else 1
                 else:
                     require(word == "output", f"{word} is no word of a graph")
                     value.border |= 0 if value.problem.startswith("bwd_filter_") else 1
@@ -193,12 +201,12 @@ def layouts_of(problem: str, row: str) -> tuple[int, int, int]:
     `row` is a primitive of the costs of `problem`, as "primitive src->dst".
     """
     name, _, layouts = row.rpartition(" ")
-    src, dst = (LAYOUTS[layout] for layout in layouts.split("->"))
+    src, dst = (bit_of(layout) for layout in layouts.split("->"))
     if problem.startswith("bwd_data_"):  # src and dst mean the tensors or their gradients
         return dst, dst, src
     if problem.startswith("bwd_filter_"):
         variants = name.replace("@", "{").split("{")[0].split(".")[1:]
-        return src, dst, LAYOUTS["nhwc" if "krsc" in variants else "nchw"]
+        return src, dst, bit_of("nhwc" if "krsc" in variants else "nchw")
     return src, src, dst
 
 
@@ -262,7 +270,7 @@ def changes_of(rows: CostRows) -> dict[str, dict[tuple[int, int], int]]:
     for problem, primitives in rows.items():
         if problem.startswith("transform_"):
             _, dtype, sizes, src, dst = problem.split("_")
-            changes[f"{dtype}_{sizes}"][LAYOUTS[src], LAYOUTS[dst]] = min(primitives.values())
+            changes[f"{dtype}_{sizes}"][bit_of(src), bit_of(dst)] = min(primitives.values())
     return changes
 
 
@@ -389,8 +397,8 @@ def cost_of_changes(graph: Graph, changes: Any, rows: CostRows, chosen: dict[int
         ticks = rows[problem][f"{change['primitive']} {src}->{dst}"]
         name = graph.nodes[producer].name if producer >= 0 else ""
         agree({"producer": name, "problem": problem, "ticks": ticks}, change)
-        require(have[v] & LAYOUTS[src], f"{change['value']} does not exist in {src}")
-        have[v] |= LAYOUTS[dst]
+        require(have[v] & bit_of(src), f"{change['value']} does not exist in {src}")
+        have[v] |= bit_of(dst)
         cost += ticks
     for v, value in enumerate(graph.values):
         wanted = [chosen[n].reads[v] for n in value.readers if n in chosen]

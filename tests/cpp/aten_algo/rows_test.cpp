@@ -11,6 +11,8 @@
 #include "aten_algo/list.h"
 #include "aten_algo/strided.h"
 #include "profiler/check.h"
+#include "provider/cpu_device.h"
+#include "provider/kernel.h"
 
 namespace torchalgo {
 namespace {
@@ -257,8 +259,8 @@ TEST(AtenRowsThatPackForAllSizes, AreRightOnOtherSizesThanPackedFor) {
   const auto expect_serves = [](const char* packed_for, const char* run_on) {
     const Problem first = parse_problem(packed_for), second = parse_problem(run_on);
     for (const Algorithm& row : aten_algorithms()) {
-      if (!row.packs_for_all_sizes) continue;
       for (const Primitive& primitive : row.offer(first, Device()).primitives) {
+        if (row.prepare(first, primitive, cpu_device()).packing.empty()) continue;
         const Sample sample = make_sample(second, 5);
         const Packed packed = pack(row.prepare(first, primitive, cpu_device()), sample.weights);
         std::vector<at::Tensor> src = {to_layout(sample.src[0], primitive.src)};
@@ -279,6 +281,17 @@ TEST(AtenRowsThatPackForAllSizes, AreRightOnOtherSizesThanPackedFor) {
   expect_serves("layernorm_f32_n1c8h14w14_eps1e-06", "layernorm_f32_n4c8h3w1_eps1e-06");
   expect_serves("groupnorm_f32_n1c8h14w14_g2_eps1e-06", "groupnorm_f32_n4c8h3w1_g2_eps1e-06");
   expect_serves("linear_f32_n1c8_k5+bias", "linear_f32_n7c8_k5+bias");
+}
+
+TEST(AtenAttention, EqualsF64) {
+  const at::NoGradGuard no_grad;
+  const Algorithm& row = *find_algorithm(aten_algorithms(), "aten.attention");
+  for (const char* text :
+       {"attention_f32_n2h3q9k7d8w5_bias3x1x7", "attention_f64_n2q9k7d8w5_scale0.3",
+        "linearattention_f32_n2h3q9k7d8w5_eps0.1"}) {
+    const Problem problem = parse_problem(text);
+    expect_equals_reference(row, problem, row.offer(problem, Device()).primitives.at(0));
+  }
 }
 
 TEST(AtenRows, PackWhereTheWeightsAre) {

@@ -10,8 +10,8 @@
 
 #include "cpu_algo/problems.h"
 #include "cpu_algo/row_check.h"
+#include "ir/algorithm.h"
 #include "profiler/check.h"
-#include "provider/algorithm.h"
 
 namespace {
 std::atomic<std::int64_t> allocations = 0;
@@ -62,8 +62,7 @@ TEST(Allocations, AreNoneInARunOfEachKernel) {
   std::int64_t runs = 0;
   for (const char* text : kProblems) {
     const Problem problem = parse_problem(text);
-    for (const Algorithm& algorithm : cpu_algorithms()) {
-      if (algorithm.name == "cpu.fft") continue;  // torch's operations make their own tensors
+    for (const Algorithm& algorithm : prepared_algorithms()) {
       for (const Primitive& primitive : algorithm.offer(problem, cpu_device()).primitives) {
         EXPECT_EQ(allocations_of(algorithm, problem, primitive), 0)
             << to_string(primitive) << " " << text;

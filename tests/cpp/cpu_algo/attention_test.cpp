@@ -2,6 +2,7 @@
 #include "cpu_algo/kernels/attention.h"
 
 #include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
@@ -152,6 +153,64 @@ TEST(LinearAttention, AgreesWithF64ForAnyStrides) {
       }
     }
   }
+}
+
+TEST(Attention, IsAnAlgorithmThatTheGatePasses) {
+  for (const char* text : {"attention_f32_n2h3q49k49d16w32_bias3x49x49",
+                           "attention_f32_n1h4q196k77d24w24_bias1x77_scale1",
+                           "attention_f32_n3h1q1k1d1w1_bias3x1x1x1"}) {
+    expect_correct("cpu.attention", parse_problem(text), 1, 1e-5);
+  }
+  expect_correct("cpu.linear_attention",
+                 parse_problem("linearattention_f32_n2h3q200k33d16w32_eps1e-15"), 1, 1e-5);
+}
+
+// Returns the results of a primitive on the sample's tensors, each with its dimension `last`
+// adjacent in memory.
+at::Tensor run_with(const Algorithm& algorithm, const Problem& problem, std::int64_t last) {
+  const at::NoGradGuard no_grad;
+  const auto turned = [&](const at::Tensor& tensor) {
+    return tensor.dim() == 4 ? tensor.transpose(last, 3).contiguous().transpose(last, 3) : tensor;
+  };
+  std::vector<at::Tensor> src;
+  for (const at::Tensor& tensor : make_sample(problem, 1).src) src.push_back(turned(tensor));
+  const Device device = cpu_device();
+  const Primitive primitive = algorithm.offer(problem, device).primitives.at(0);
+  const Kernel kernel = algorithm.prepare(problem, primitive, device);
+  const at::Tensor workspace = empty_bytes(kernel.primitive.workspace_bytes, at::kCPU);
+  const at::Tensor dst = turned(empty_result(problem, Layout::kNchw));
+  return kernel.run({{}, src, {}, dst, workspace.data_ptr()});
+}
+
+TEST(Attention, GivesTheSameBitsForAnyStridesAndThreads) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"cpu.attention", "attention_f32_n2h2q65k50d16w24_bias2x1x50"},
+      {"cpu.linear_attention", "linearattention_f32_n2h3q200k33d16w32_eps0.1"}};
+  for (const auto& [name, text] : cases) {
+    const Problem problem = parse_problem(text);
+    for (const std::string& isa : isas()) {
+      const Algorithm algorithm = cpu_algorithm(name, isa);
+      const at::Tensor expected = run_with(algorithm, problem, 3);
+      for (const int count : {1, 2, 5}) {
+        const Threads threads(count);
+        for (const std::int64_t last : {1, 2, 3}) {
+          EXPECT_TRUE(run_with(algorithm, problem, last).equal(expected))
+              << text << " " << isa << " threads " << count << " last " << last;
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, RefusesOtherTypesAndTheOtherKind) {
+  const auto refusal = [](const char* name, const char* text) {
+    return cpu_algorithm(name).offer(parse_problem(text), cpu_device()).refusal;
+  };
+  EXPECT_EQ(refusal("cpu.attention", "attention_f64_n1q9k9d8w8"), "needs f32, got f64");
+  EXPECT_EQ(refusal("cpu.attention", "linearattention_f32_n1q9k9d8w8_eps0.1"),
+            "needs attention with softmax");
+  EXPECT_EQ(refusal("cpu.linear_attention", "attention_f32_n1q9k9d8w8"),
+            "needs attention without softmax");
 }
 
 TEST(LinearAttention, ANanStaysANan) {

@@ -72,7 +72,7 @@ TEST(BackwardFilter, AgreesWithF64InEveryAlgorithmLayoutAndBuild) {
     const Problem problem = parse_problem(text);
     for (const std::string& isa : isas()) {
       std::set<std::string> seen;
-      for (const Algorithm& algorithm : cpu_algorithms(isa)) {
+      for (const Algorithm& algorithm : prepared_algorithms(isa)) {
         if (algorithm.offer(problem, cpu_device()).primitives.empty()) continue;
         seen.insert(std::string(algorithm.name));
         for (const int count : {1, 2}) {
@@ -90,7 +90,7 @@ TEST(BackwardFilter, AgreesWithF64InEveryAlgorithmLayoutAndBuild) {
 void expect_same_bits_with_any_threads(const char* text) {
   const Problem problem = parse_problem(text);
   const Sample sample = make_sample(problem, 5);
-  for (const Algorithm& algorithm : cpu_algorithms()) {
+  for (const Algorithm& algorithm : prepared_algorithms()) {
     if (algorithm.name == "cpu.winograd_f3x3_4x4") continue;  // it may have one sum per thread
     for (const Primitive& primitive : algorithm.offer(problem, cpu_device()).primitives) {
       at::Tensor first;

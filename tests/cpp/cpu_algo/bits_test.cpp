@@ -17,8 +17,8 @@
 #include "base/hash.h"
 #include "cpu_algo/problems.h"
 #include "cpu_algo/row_check.h"
+#include "ir/algorithm.h"
 #include "profiler/check.h"
-#include "provider/algorithm.h"
 
 namespace torchalgo {
 namespace {
@@ -57,8 +57,7 @@ std::map<std::string, std::string> found_here() {
   const Threads one(1);
   std::map<std::string, std::string> found;
   for (const std::string& isa : isas()) {
-    for (const Algorithm& algorithm : cpu_algorithms(isa)) {
-      if (algorithm.name == "cpu.fft") continue;  // torch's FFT depends on the processor
+    for (const Algorithm& algorithm : prepared_algorithms(isa)) {
       for (const char* text : kProblems) {
         const Problem problem = parse_problem(text);
         for (const Primitive& primitive : algorithm.offer(problem, cpu_device()).primitives) {

@@ -194,7 +194,7 @@ TEST(Linear, MayAbsorbTheActivationThatFollows) {
   graph.inputs = {0};
   graph.input_layouts = {Layout::kNchw};
   graph.outputs = {2};
-  const Candidates candidates = find_candidates(graph, cpu_algorithms(), cpu_device());
+  const Candidates candidates = find_candidates(graph, prepared_algorithms(), cpu_device());
   ASSERT_EQ(candidates.by_anchor[0].size(), 4U);
   const Candidate& both = candidates.by_anchor[0][2];
   EXPECT_EQ(to_string(both.problem), "linear_f32_n1c16_k16+bias+relu");

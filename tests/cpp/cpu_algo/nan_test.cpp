@@ -13,12 +13,12 @@
 #include <string_view>
 
 #include "all_algorithms.h"
+#include "cpu_algo/conv.h"
 #include "cpu_algo/kernels/winograd.h"
 #include "cpu_algo/problems.h"
 #include "cpu_algo/row_check.h"
+#include "ir/algorithm.h"
 #include "profiler/check.h"
-#include "provider/algorithm.h"
-#include "standalone/conv.h"
 
 namespace torchalgo {
 namespace {
@@ -57,7 +57,7 @@ void for_each_primitive(const Problem& problem, const std::function<void(const C
   }
   for (const std::string& isa : isas()) {
     if (isa == cpu_device().isa) continue;
-    for (const Algorithm& algorithm : cpu_algorithms(isa))
+    for (const Algorithm& algorithm : prepared_algorithms(isa))
       visit_offers(algorithm, problem, " in the " + isa + " build", visit);
   }
 }

@@ -10,29 +10,27 @@
 #include <utility>
 #include <vector>
 
+#include "cpu_algo/isas.h"
 #include "cpu_algo/list.h"
+#include "ir/algorithm.h"
 #include "profiler/check.h"
-#include "provider/algorithm.h"
+#include "provider/cpu_device.h"
+#include "provider/kernel.h"
 #include "provider/memory.h"
+#include "provider/with_tensors.h"
 
 namespace torchalgo {
 
-/// The kernels' builds that run on this machine. Under a sanitizer the default one is left out if
-/// others run: it consists of the same templates, and the tests take hours.
-inline std::vector<std::string> isas() {
-  const std::string isa = cpu_device().isa;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  if (isa == "avx512") return {"avx2", "avx512"};
-  if (isa == "avx2") return {"avx2"};
-#endif
-  if (isa == "avx512") return {"default", "avx2", "avx512"};
-  if (isa == "avx2") return {"default", "avx2"};
-  return {"default"};
+/// Returns the folder's algorithms, prepared for tensors.
+inline Algorithms prepared_algorithms(const std::string& isa = cpu_device().isa) {
+  Algorithms algorithms = cpu_algorithms(isa);
+  prepare_with_tensors(algorithms);
+  return algorithms;
 }
 
 /// Returns the algorithm `name` with the kernels that were built for `isa`.
 inline Algorithm cpu_algorithm(std::string_view name, const std::string& isa = cpu_device().isa) {
-  for (Algorithm& algorithm : cpu_algorithms(isa))
+  for (Algorithm& algorithm : prepared_algorithms(isa))
     if (algorithm.name == name) return std::move(algorithm);
   ADD_FAILURE() << "no algorithm " << name;
   return {};

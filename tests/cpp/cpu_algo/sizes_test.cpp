@@ -54,7 +54,7 @@ std::string with_size(std::string text, std::int64_t size) {
 // Checks all primitives of the folder's algorithms that run the problem. Returns their number.
 std::size_t check_all(const std::string& text, const std::string& isa) {
   const Problem problem = parse_problem(text);
-  const Algorithms algorithms = cpu_algorithms(isa);
+  const Algorithms algorithms = prepared_algorithms(isa);
   std::vector<Primitive> primitives;
   for (const Algorithm& algorithm : algorithms) {
     const Offer offer = algorithm.offer(problem, cpu_device());

@@ -3,11 +3,11 @@
 
 #include <string>
 
-#include "cudnn_algo/executable_cache.h"
 #include "cudnn_algo/fake_cudnn.h"
+#include "cudnn_algo/handles.h"
 #include "cudnn_algo/list.h"
-#include "provider/algorithm.h"
-#include "provider/device.h"
+#include "ir/algorithm.h"
+#include "ir/device.h"
 
 namespace torchalgo::cudnn::fake {
 
@@ -23,16 +23,18 @@ inline Device fake_device(int sm = 90, int index = 0) {
   return device;
 }
 
-/// The rows on a fake, with nothing left in this thread's cache before and after.
+/// The rows on a fake.
 struct FakeRows {
   FakeCudnn cudnn;
   Algorithms rows;
 
-  explicit FakeRows(const Options& options = {}) : cudnn(options) {
-    executable_cache().clear();
-    rows = cudnn_algorithms(cudnn.api(), cudnn.runtime());
+  explicit FakeRows(const Options& options = {})
+      : cudnn(options), rows(cudnn_algorithms(cudnn.api(), cudnn.runtime())) {}
+
+  /// The plans of this thread.
+  ExecutableCache& plans() const {
+    return handle_of_thread(cudnn.api(), cudnn.runtime()).executables;
   }
-  ~FakeRows() { executable_cache().clear(); }
 
   const Algorithm& row(const std::string& primitive) const {
     return *find_algorithm(rows, primitive);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cudnn_algo/repeated.h"
+#include "provider/kernel.h"
 
 namespace torchalgo::cudnn {
 namespace {
@@ -43,7 +44,6 @@ bool destroys(const fake::CallRecord& record) {
 
 // The run whose call number `at` fails; false: it has fewer calls.
 bool run_with_fault(const FakeRows& fake, const Repeated& conv, std::int64_t at, Status status) {
-  executable_cache().clear();
   const fake::Stats before = fake.cudnn.stats();
   const fake::Fault fault(fake.cudnn.api(), at, status);
   const Algorithms rows = cudnn_algorithms(fault.api(), fake.cudnn.runtime());
@@ -61,7 +61,7 @@ bool run_with_fault(const FakeRows& fake, const Repeated& conv, std::int64_t at,
   }
   EXPECT_TRUE(faulty.is_right(faulty.run())) << where;
   faulty.kernel_ = {};
-  executable_cache().clear();
+  handle_of_thread(fault.api(), fake.cudnn.runtime()).executables.clear();
   const fake::Stats stats = fake.cudnn.stats();
   EXPECT_EQ(stats.alive, before.alive) << where;
   EXPECT_EQ(stats.double_destroys + stats.uses_after_destroy + stats.crashes, 0) << where;

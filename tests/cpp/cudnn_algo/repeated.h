@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cudnn_algo/fake_device.h"
 #include "profiler/check.h"
+#include "provider/kernel.h"
 #include "provider/memory.h"
 
 namespace torchalgo::cudnn::fake {

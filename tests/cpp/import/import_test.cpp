@@ -190,6 +190,30 @@ TEST(Import, KnowsWherePermutesMoveNothing) {
   EXPECT_FALSE(found.at("size_1")->reads_shape_only);
 }
 
+TEST(Import, ReadsAttentionThatTakesAnyStrides) {
+  const Module frozen = frozen_module(R"(
+    def forward(self, x, mask):
+        t = torch.sin(x).permute([0, 3, 1, 2])
+        u = torch.cos(x).permute([0, 3, 1, 2])
+        v = torch.exp(x).permute([0, 3, 1, 2])
+        a = torch.matmul(torch.softmax(torch.matmul(t, t.transpose(2, 3)) * 0.5 + mask, -1), t)
+        b = torch.matmul(torch.softmax(torch.matmul(u, u.transpose(2, 3)) + self.matrix, -1), u)
+        k = torch.relu(v).transpose(2, 3)
+        p = torch.matmul(torch.relu(u), torch.matmul(k, torch.pad(v, [0, 1], "constant", 1.0)))
+        return a, b, p[..., :-1] / (p[..., -1:] + 1e-6))");
+  const Graph graph = import_graph(frozen, {at::rand({1, 4, 8, 8}), at::rand({4, 4})}).graph;
+  std::map<std::string, const Node*> found;
+  for (const Node& node : graph.nodes) found[node.name] = &node;
+  const auto problem = [&](const char* name) { return to_string(found.at(name)->problem.value()); };
+  EXPECT_EQ(problem("attention_0"), "attention_f32_n1h8q4k4d8w8_bias4x4_scale0.5");
+  EXPECT_EQ(found.at("attention_0")->inputs.size(), 4U);
+  EXPECT_EQ(problem("attention_1"), "attention_f32_n1h8q4k4d8w8_bias4x4_scale1");
+  EXPECT_EQ(found.at("attention_1")->inputs.size(), 3U);  // a constant is no data flow
+  EXPECT_EQ(problem("linear_attention_0"), "linearattention_f32_n1h8q4k4d8w8_eps1e-06");
+  // As an image in nhwc, it would be copied for the attention.
+  EXPECT_EQ(found.at("permute_0")->makes, Layout::kNchw);
+}
+
 TEST(Import, RefusesAModuleWithoutForward) {
   EXPECT_THROW(static_cast<void>(import_graph(Module("Empty"), {})), Error);
 }

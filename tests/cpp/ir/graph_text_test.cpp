@@ -71,6 +71,12 @@ TEST(GraphText, NamesTheLineThatIsNone) {
   EXPECT_NE(message_of(head + "value\ty").find("fields"), std::string::npos);
   EXPECT_NE(message_of(head + "output\t7").find("no value 7"), std::string::npos);
   EXPECT_NE(message_of(head + "input\t0\tnwhc").find("no layout"), std::string::npos);
+  const std::string view = head + "node\tv\taten::permute\t0\t-\t";
+  for (const std::string& line :
+       {head + "input\t0\tnChw8c\n", view + "nChw8c->nchw\t\n", view + "nchw->nChw8c\t\n"}) {
+    EXPECT_NE(message_of(line).find("line 3: 'nChw8c' is no longer a layout"), std::string::npos)
+        << message_of(line);
+  }
   EXPECT_NE(message_of(head + "output\t0").find("not a valid graph"), std::string::npos);
 }
 

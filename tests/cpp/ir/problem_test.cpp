@@ -77,6 +77,11 @@ const char* const kSpellings[] = {
     "nearest_f32_n1c64h7w7_x2x2",
     "bilinear_f32_n1c64h7w7_p13q9_align",
     "linear_f32_n1c2048_k1000+bias",
+    "attention_f32_n1h4q196k49d16w32",
+    "attention_f16_n2q9k21d8w5_bias2x1x21_scale0.3",
+    "attention_f32_n1h4q196k49d16w32_bias4x196x49",
+    "attention_f32_n1h4q196k49d16w32_scale-1",
+    "linearattention_f32_n1h4q196k196d16w16_eps1e-15",
     "transform_f32_n1c64h56w56_nchw_nChw16c",
     "transform_bf16_n1c64d4h56w56_nhwc_nchw",
     "chain_f32_n1c96h14w14_k96r5s5_st2x1_pad2x2_dil1x1_g96+bias_k24r1s1_st1x1_pad0x0_dil1x1_g1",
@@ -163,6 +168,14 @@ TEST(ParseProblem, RefusesWhatIsNoProblemAndSaysWhere) {
       "clamp0.5x1_f32_n1c64h56w56",
       "clamp-0x1_f32_n1c64h56w56",
       "clamp-1x-0.5_f32_n1c64h56w56",
+      "attention_f32_n1h0q9k9d8w8",
+      "attention_f32_n1h2q9k7d8w8_bias9x9",
+      "attention_f32_n1q9k7d8w8_bias1x1x9x7",
+      "attention_f32_n1h2q9k7d8w8_eps1e-05",
+      "attention_f32_n1h2q9k7d8w8_scale",
+      "attention_f32_n1h2q9k7d8w8_scale1_bias9x7",
+      "linearattention_f32_n1h2q9k7d8w8",
+      "linearattention_f32_n1h2q9k7d8w8_scale1",
       "layernorm_f32_n1c64h56w56",
       "layernorm_f32_n1c64h56w56_eps1e-5",
       "layernorm_f32_n1c64h56w56_eps-1e-05",
@@ -191,6 +204,14 @@ TEST(ParseProblem, RefusesWhatIsNoProblemAndSaysWhere) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("at 'f33_n1'"), std::string::npos) << error.what();
   }
+  try {
+    static_cast<void>(parse_problem("transform_f32_n1c64h8w8_nChw8c_nchw"));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(
+        std::string(error.what()),
+        "TA4001 'transform_f32_n1c64h8w8_nChw8c_nchw' is no problem: " + refuse_layout("nChw8c"));
+  }
 }
 
 // The numbers are allowed, and their products are not.
@@ -209,6 +230,7 @@ TEST(ParseProblem, RefusesCountsThatMayOverflow) {
       "avgpool_f32_n1c16h7w7_p1000000000q1000000000",
       "nearest_f32_n1c16h1000000000w1_x1000000000x1",
       "linear_f32_n1c1000000000_k1000000000",
+      "attention_f32_n1q1000000000k1000000000d1w1",
       "concat_f32_n1000000000c1000x1000h1000w1",
       "transform_f32_n1000000000c1000000000h1w1_nchw_nhwc",
       "chain_f32_n1c24h9w9_k1000000000r1s1_st1x1_pad1000x1000_dil1x1_g1_k17r1s1_st1x1_pad0x0_dil1x1"
@@ -328,6 +350,41 @@ TEST(TermsPerElement, AreTheProductsOrElementsOfOneSum) {
 constexpr const char* kChain =
     "chain_f32_n2c16h9w8_k96r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu6"
     "_k96r3s3_st2x2_pad1x1_dil1x1_g96+bias+relu6_k24r1s1_st1x1_pad0x0_dil1x1_g1+bias+add";
+
+TEST(Attention, HasTheSizesOfItsTensors) {
+  using Sizes = std::vector<std::int64_t>;
+  const Problem heads = parse_problem("attention_f32_n2h3q9k7d8w5_bias9x7");
+  EXPECT_EQ(input_sizes(heads),
+            (std::vector<Sizes>{{2, 3, 9, 8}, {2, 3, 7, 8}, {2, 3, 7, 5}, {9, 7}}));
+  EXPECT_EQ(result_sizes(heads), (Sizes{2, 3, 9, 5}));
+  EXPECT_EQ(flop_count(heads), 2.0 * 2 * 3 * 9 * 7 * (8 + 5));
+  EXPECT_EQ(least_flop_count(heads), flop_count(heads));
+  const Problem linear = parse_problem("linearattention_f32_n2q9k7d8w5_eps0.1");
+  EXPECT_EQ(input_sizes(linear), (std::vector<Sizes>{{2, 9, 8}, {2, 7, 8}, {2, 7, 5}}));
+  EXPECT_EQ(result_sizes(linear), (Sizes{2, 9, 5}));
+  EXPECT_EQ(flop_count(linear), 2.0 * 2 * (9 + 7) * 8 * (5 + 1));
+  const auto scale = [](const char* text) {
+    return scale_of(std::get<AttentionProblem>(parse_problem(text)));
+  };
+  EXPECT_EQ(scale("attention_f32_n1q9k7d16w5"), 0.25);
+  EXPECT_EQ(scale("attention_f32_n1q9k7d16w5_scale-1"), -1);
+}
+
+TEST(Attention, TakesOtherSizes) {
+  using AllSizes = std::vector<std::vector<std::int64_t>>;
+  const auto resized = [](const char* text, const AllSizes& sizes) {
+    return to_string(with_input_sizes(parse_problem(text), sizes));
+  };
+  EXPECT_EQ(resized("attention_f32_n2h3q9k7d8w5_bias9x7_scale0.5",
+                    {{1, 4, 3, 8}, {1, 4, 6, 8}, {1, 4, 6, 2}, {4, 1, 6}}),
+            "attention_f32_n1h4q3k6d8w2_bias4x1x6_scale0.5");
+  EXPECT_THROW(static_cast<void>(resized("attention_f32_n2h3q9k7d8w5",
+                                         {{1, 4, 3, 8}, {1, 4, 6, 9}, {1, 4, 6, 2}})),
+               Error);
+  EXPECT_THROW(static_cast<void>(resized("attention_f32_n2h3q9k7d8w5_bias9x7",
+                                         {{1, 4, 3, 8}, {1, 4, 6, 8}, {1, 4, 6, 2}, {9, 7}})),
+               Error);
+}
 
 TEST(ConvChain, HasTheInputOfTheFirstAndTheResultOfTheLast) {
   const Problem chain = parse_problem(kChain);

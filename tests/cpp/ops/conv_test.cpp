@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "ops/recorded_runs.h"
 #include "ops/relayout.h"
+#include "provider/kernel.h"
 
 namespace torchalgo {
 namespace {

@@ -24,6 +24,7 @@
 #include "ops/op_times.h"
 #include "ops/settings.h"
 #include "profiler/check.h"
+#include "provider/kernel.h"
 
 namespace torchalgo {
 namespace {
@@ -92,21 +93,23 @@ class PlannedOpTest : public testing::Test {
 // Counts its calls, so that a test knows that it ran: ATen's convolution with an own name.
 struct Spy {
   std::atomic<int> runs = 0, packs = 0;
+  bool refuses_to_pack = false;
   Algorithms rows;
 
   explicit Spy(bool packs_for_all_sizes, std::int64_t max_height = 1 << 20) {
     const Algorithm& aten = *find_algorithm(aten_algorithms(), "aten.prepacked");
     Algorithm row = aten;
     row.name = "cpu.spy";
-    row.packs_for_all_sizes = packs_for_all_sizes;
     row.offer = [max_height](const Problem& problem, const Device&) -> Offer {
       if (std::get<ConvProblem>(problem).h > max_height) return {{}, "image is too high"};
       return {{{"cpu.spy", Layout::kNhwc, Layout::kNhwc, 100}}, {}};
     };
-    row.prepare = [this, prepare = aten.prepare](const Problem& problem, const Primitive& primitive,
-                                                 const Device& device) {
+    row.prepare = [this, packs_for_all_sizes, prepare = aten.prepare](
+                      const Problem& problem, const Primitive& primitive, const Device& device) {
       Kernel kernel = prepare(problem, primitive, device);
+      kernel.packing = packs_for_all_sizes ? "spy" : "";
       kernel.pack = [this, pack = kernel.pack](const Weights& weights) {
+        TORCHALGO_CHECK(!refuses_to_pack, "TA5105 a CUDA graph is being captured");
         ++packs;
         return pack(weights);
       };
@@ -174,6 +177,17 @@ TEST_F(PlannedOpTest, IsRightOnOtherSizesWithoutAFallback) {
     EXPECT_EQ(spy.packs, packs_for_all_sizes ? 1 : 1 + 2 * sizes);
   }
   EXPECT_TRUE(fallbacks().empty());
+}
+
+TEST_F(PlannedOpTest, PacksInTheNextCallIfPackingWasRefused) {
+  Spy spy(false);
+  const Layer layer(kConv, kSpy, spy.rows);
+  const Problem other = with_input_sizes(layer.problem, {{1, 12, 10, 5}});
+  spy.refuses_to_pack = true;
+  EXPECT_THROW(layer.run(other), Error);
+  spy.refuses_to_pack = false;
+  EXPECT_TRUE(is_close(layer.run(other)));
+  EXPECT_EQ(spy.packs, 2);
 }
 
 TEST_F(PlannedOpTest, PacksOnceAndNeverFallsBackForManySizesAndBatches) {
@@ -606,6 +620,14 @@ TEST_F(PlannedOpTest, RejectsStatesThatDoNotFit) {
   EXPECT_THROW(make(bad), Error);
   bad = good, bad.src = "NCHW";
   EXPECT_THROW(make(bad), Error);
+  bad = good, bad.dst = "nChw8c";  // an older file
+  try {
+    make(bad);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "TA4003 torchalgo: layer 'layer': " + refuse_layout("nChw8c"));
+  }
   bad = good, bad.weights[0].weights.reset();
   EXPECT_THROW(make(bad), Error);
   bad = good, bad.weights[0].bias.reset();

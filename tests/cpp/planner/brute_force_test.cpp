@@ -30,43 +30,50 @@ class Changes {
       const auto& problem = std::get<TransformProblem>(transform.problem);
       if (std::vector<std::int64_t>{problem.n, problem.c, problem.h, problem.w} != value.sizes)
         continue;
-      const int from = static_cast<int>(transform.primitive.src);
-      const int to = static_cast<int>(transform.primitive.dst);
+      const int from = position(transform.primitive.src);
+      const int to = position(transform.primitive.dst);
       direct_[from][to] = std::min(direct_[from][to], cost_of(sample, transform));
     }
   }
 
-  // Tries every map from layouts to their sources (4: not made), and drops what is no tree.
+  // Tries every map from layouts to their sources (3: not made), and drops what is no tree.
   Ticks tree(Layout root, const LayoutsOfValue& wanted) {
     const auto [it, is_new] = known_.try_emplace({root, wanted}, kNever);
     if (!is_new) return it->second;
-    for (int code = 0; code < 625; ++code) {
-      const std::array<int, 4> source = {code % 5, code / 5 % 5, code / 25 % 5, code / 125};
-      it->second = std::min(it->second, cost_of_map(source, static_cast<int>(root), wanted));
+    for (int code = 0; code < 64; ++code) {
+      const std::array<int, 3> source = {code % 4, code / 4 % 4, code / 16};
+      it->second = std::min(it->second, cost_of_map(source, position(root), wanted));
     }
     return it->second;
   }
 
  private:
-  Ticks cost_of_map(const std::array<int, 4>& source, int root,
+  static_assert(kAllLayouts.size() == 3);
+
+  static int position(Layout layout) {
+    const auto found = std::find(kAllLayouts.begin(), kAllLayouts.end(), layout);
+    return static_cast<int>(found - kAllLayouts.begin());
+  }
+
+  Ticks cost_of_map(const std::array<int, 3>& source, int root,
                     const LayoutsOfValue& wanted) const {
-    if (source[root] != 4) return kNever;
+    if (source[root] != 3) return kNever;
     Ticks sum = 0;
-    for (int layout = 0; layout < 4; ++layout) {
+    for (int layout = 0; layout < 3; ++layout) {
       if (layout == root) continue;
-      if (source[layout] == 4) {
+      if (source[layout] == 3) {
         if (wanted.count(kAllLayouts[layout]) > 0) return kNever;
         continue;
       }
       int at = layout;
-      for (int steps = 0; at != root && at != 4 && steps < 4; ++steps) at = source[at];
+      for (int steps = 0; at != root && at != 3 && steps < 3; ++steps) at = source[at];
       if (at != root) return kNever;
       sum = std::min(kNever, sum + direct_[source[layout]][layout]);
     }
     return sum;
   }
 
-  std::array<std::array<Ticks, 4>, 4> direct_;
+  std::array<std::array<Ticks, 3>, 3> direct_;
   std::map<std::pair<Layout, LayoutsOfValue>, Ticks> known_;
 };
 

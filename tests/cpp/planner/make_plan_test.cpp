@@ -370,7 +370,7 @@ TEST(MakePlan, KeepsToTheLayoutsWhereNodesCan) {
   for (int i = 0; i < 400; ++i) {
     const Sample sample = random_sample(random);
     PlanOptions options;
-    options.layouts = {kAllLayouts[i % 4]};
+    options.layouts = {kAllLayouts[i % kAllLayouts.size()]};
     const auto is_border = [&](int value, Layout layout) {
       const auto& inputs = sample.graph.inputs;
       for (std::size_t n = 0; n < inputs.size(); ++n) {

@@ -17,7 +17,7 @@ constexpr std::int64_t kSize = 4;
 
 int pick(std::mt19937_64& random, int count) { return static_cast<int>(random() % count); }
 
-Layout pick_layout(std::mt19937_64& random) { return kAllLayouts[pick(random, 4)]; }
+Layout pick_layout(std::mt19937_64& random) { return kAllLayouts[random() % kAllLayouts.size()]; }
 
 bool is_kind(const Graph& graph, int node, const std::string& kind) {
   return graph.nodes[node].kind == kind;

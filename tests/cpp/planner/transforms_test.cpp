@@ -112,16 +112,17 @@ TEST(TransformCandidates, CountTheLayoutsOfResidualsAndBorders) {
   flow.output(flow.add(flow.conv(src, 8), src));
   const Graph graph = flow.graph();
   const Candidates candidates{
-      {{candidate(graph, {0, 1}, "test.a", Layout::kNhwc, Layout::kNChw8c)}, {}}, {{}, {}}};
-  // The input occurs in nhwc and, as the residual, in nChw8c; the result in nChw8c and nchw.
-  EXPECT_EQ(
-      spell(transform_candidates(graph, candidates, copy)),
-      (std::vector<std::string>{
-          "transform_f32_n1c8h4w4_nChw8c_nchw test.a", "transform_f32_n1c8h4w4_nChw8c_nchw test.b",
-          "transform_f32_n1c8h4w4_nChw8c_nhwc test.a", "transform_f32_n1c8h4w4_nChw8c_nhwc test.b",
-          "transform_f32_n1c8h4w4_nchw_nChw8c test.a", "transform_f32_n1c8h4w4_nchw_nChw8c test.b",
-          "transform_f32_n1c8h4w4_nhwc_nChw8c test.a",
-          "transform_f32_n1c8h4w4_nhwc_nChw8c test.b"}));
+      {{candidate(graph, {0, 1}, "test.a", Layout::kNhwc, Layout::kNChw16c)}, {}}, {{}, {}}};
+  // The input occurs in nhwc and, as the residual, in nChw16c; the result in nChw16c and nchw.
+  EXPECT_EQ(spell(transform_candidates(graph, candidates, copy)),
+            (std::vector<std::string>{"transform_f32_n1c8h4w4_nChw16c_nchw test.a",
+                                      "transform_f32_n1c8h4w4_nChw16c_nchw test.b",
+                                      "transform_f32_n1c8h4w4_nChw16c_nhwc test.a",
+                                      "transform_f32_n1c8h4w4_nChw16c_nhwc test.b",
+                                      "transform_f32_n1c8h4w4_nchw_nChw16c test.a",
+                                      "transform_f32_n1c8h4w4_nchw_nChw16c test.b",
+                                      "transform_f32_n1c8h4w4_nhwc_nChw16c test.a",
+                                      "transform_f32_n1c8h4w4_nhwc_nChw16c test.b"}));
 }
 
 TEST(TransformCandidates, SpellOneAndThreeDimensionalValues) {

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "fake_kernel.h"
+#include "provider/kernel.h"
 
 namespace torchalgo {
 namespace {

@@ -5,6 +5,7 @@
 #include "all_algorithms.h"
 #include "base/error.h"
 #include "profiler/check.h"
+#include "provider/cpu_device.h"
 #include "provider/find_candidates.h"
 
 namespace torchalgo {

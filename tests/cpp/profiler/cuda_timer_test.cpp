@@ -12,6 +12,7 @@
 #include "fake_kernel.h"
 #include "profiler/caches.h"
 #include "profiler/measure.h"
+#include "provider/kernel.h"
 
 namespace torchalgo {
 namespace {

@@ -17,6 +17,7 @@
 #include "cpu_algo/row_check.h"
 #include "profiler/check.h"
 #include "provider/find_candidates.h"
+#include "provider/kernel.h"
 
 namespace torchalgo {
 namespace {
@@ -405,6 +406,11 @@ TEST(Gate, PassesEveryRowAsItIs) {
       "transform_f32_n2c20h17w15_nchw_nChw16c",
       "transform_f32_n2c20h17w15_nChw16c_nhwc",
       "linear_f32_n4c512_k100+bias",
+      "attention_f32_n2h3q17k21d16w12",
+      "attention_f32_n2h3q50k50d32w12_bias3x1x50_scale1",
+      "attention_f32_n2q17k21d8w5_bias17x21_scale-0.3",
+      "linearattention_f32_n2h3q17k21d16w12_eps1e-15",
+      "linearattention_f32_n2q50k33d8w5_eps0.1",
       "layernorm_f32_n2c20h7w5_eps1e-05",
       "rmsnorm_f32_n2c20h7w5_eps1e-05",
       "variancenorm_f32_n2c20h7w5_eps1e-05",

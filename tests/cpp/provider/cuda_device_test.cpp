@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "provider/cpu_device.h"
 
 namespace torchalgo {
 namespace {

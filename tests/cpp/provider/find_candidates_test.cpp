@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "provider/cpu_device.h"
 
 namespace torchalgo {
 namespace {

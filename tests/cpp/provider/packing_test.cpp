@@ -14,7 +14,9 @@
 
 #include "all_algorithms.h"
 #include "profiler/check.h"
+#include "provider/cpu_device.h"
 #include "provider/find_candidates.h"
+#include "provider/kernel.h"
 
 namespace torchalgo {
 namespace {
@@ -80,6 +82,8 @@ constexpr const char* kWithoutWeights[] = {
     "bwd_relu_f32_n1c8h8w8",
     "bwd_maxpool_f32_n1c8h8w8_r2s2_st2x2_pad0x0_dil1x1",
     "channelsums_f32_n1c8h8w8",
+    "attention_f32_n1h2q6k5d4w3",
+    "linearattention_f32_n1h2q6k5d4w3_eps1e-06",
     "channelsums_f32_n1c8h8w8_perimage_product",
     "bwd_filter_f32_n1c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1",
     "bwd_filter_f32_n1c3h14w14_k16r3s3_st2x2_pad1x1_dil1x1_g1",
@@ -120,34 +124,39 @@ Problem enlarged(const Problem& problem) {
   return with_input_sizes(problem, sizes);
 }
 
-// Returns the algorithm with kernels that pack the weights for another problem than they run.
-Algorithm packing_for(const Problem& other, const Algorithm& row) {
+// Returns the algorithm with kernels that pack as another one.
+Algorithm packing_as(const Kernel& other, const Algorithm& row) {
   Algorithm result = row;
   result.prepare = [&](const Problem& problem, const Primitive& primitive, const Device& device) {
     Kernel kernel = row.prepare(problem, primitive, device);
-    kernel.pack = row.prepare(other, primitive, device).pack;
+    kernel.pack = other.pack;
     return kernel;
   };
   return result;
 }
 
-// Runs the primitives that pack for all sizes on `problem`, with weights packed for `other`.
-// Returns their number.
+// Runs primitives on `problem` with weights that were packed for `other`, by the same primitive or
+// by another one of its algorithm, if they say that they can share them. Returns their number.
 int check_packed_for(const Problem& other, const Problem& problem) {
   int checked = 0;
   const Sample sample = make_sample(problem, 5);
   const at::Tensor reference = reference_result(problem, sample);
   for (const Algorithm& row : all_algorithms()) {
-    if (!row.runs_on_cpu || !row.packs_for_all_sizes) continue;
+    if (!row.runs_on_cpu) continue;
+    std::vector<Kernel> packers;
+    for (const Primitive& each : row.offer(other, cpu_device()).primitives)
+      packers.push_back(row.prepare(other, each, cpu_device()));
     for (const Primitive& each : row.offer(problem, cpu_device()).primitives) {
-      const Offer offer = offer_exact(row, other, cpu_device(), each.name, each.src, each.dst);
-      if (!offer.refusal.empty()) continue;
-      const at::Tensor result = run_once(packing_for(other, row), problem, each, sample);
-      const double error = (result.to(at::kDouble) - reference).norm().item<double>();
-      EXPECT_LE(error, error_bound(problem, 1e-5) * reference.norm().item<double>())
-          << to_string(each) << " packed for " << to_string(other) << ", run on "
-          << to_string(problem);
-      ++checked;
+      const std::string packing = row.prepare(problem, each, cpu_device()).packing;
+      for (const Kernel& packer : packers) {
+        if (packing.empty() || packing != packer.packing || !packer.pack) continue;
+        const at::Tensor result = run_once(packing_as(packer, row), problem, each, sample);
+        const double error = (result.to(at::kDouble) - reference).norm().item<double>();
+        EXPECT_LE(error, error_bound(problem, 1e-5) * reference.norm().item<double>())
+            << to_string(each) << " on " << to_string(problem) << ", packed by "
+            << to_string(packer.primitive) << " for " << to_string(other);
+        ++checked;
+      }
     }
   }
   return checked;
@@ -196,7 +205,7 @@ TEST(PackedBytes, AreWhatPackAllocatesForEveryRowOfTheCpu) {
   }
 }
 
-TEST(PackForAllSizes, GivesWeightsThatAreRightForSmallerAndLargerImages) {
+TEST(Packing, OfEqualNamesIsRightForSmallerAndLargerImages) {
   int checked = 0;
   for (const char* text : kProblems) {
     const Problem small = parse_problem(text), large = enlarged(small);
@@ -216,14 +225,15 @@ std::vector<at::Tensor> packed_by(const Algorithm& row, const Problem& problem,
   return tensors;
 }
 
-TEST(PackForAllSizes, IsTrueOfEachRowThatPacksTheSameForOtherSizes) {
+TEST(Packing, IsNamedByEachRowThatPacksTheSameForOtherSizes) {
   std::set<std::string_view> same, other;
   for (const char* text : kProblems) {
     const Problem small = parse_problem(text), large = enlarged(small);
     const Weights weights = random_weights(small);
     for (const Algorithm& row : all_algorithms()) {
-      if (!row.runs_on_cpu || row.packs_for_all_sizes) continue;
+      if (!row.runs_on_cpu) continue;
       for (const Primitive& each : row.offer(small, cpu_device()).primitives) {
+        if (!row.prepare(small, each, cpu_device()).packing.empty()) continue;
         const Offer offer = offer_exact(row, large, cpu_device(), each.name, each.src, each.dst);
         if (!offer.refusal.empty()) continue;
         const auto first = packed_by(row, small, each, weights);

@@ -24,6 +24,7 @@
 #include "planner/make_plan.h"
 #include "planner/training_graph.h"
 #include "planner/transforms.h"
+#include "provider/cpu_device.h"
 #include "provider/find_candidates.h"
 
 namespace torchalgo {

@@ -9,6 +9,8 @@
 
 #include "ir/view.h"
 #include "profiler/check.h"
+#include "provider/cpu_device.h"
+#include "provider/kernel.h"
 #include "provider/tensor_shape.h"
 
 namespace torchalgo {

@@ -7,6 +7,7 @@ where torchalgo is not installed.
 """
 
 from .parts import (
+    LAYOUTS,
     MOST_WAITING,
     OBJECTIVES,
     TICKS_PER_US,
@@ -30,6 +31,7 @@ from .text import guard_line, outcome_lines, runs_text, when_timed
 from .units import cost_of, format_bytes, format_value, regret_of, unit_of, value_of
 
 __all__ = [
+    "LAYOUTS",
     "MOST_WAITING",
     "OBJECTIVES",
     "TICKS_PER_US",

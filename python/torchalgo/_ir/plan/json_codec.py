@@ -17,6 +17,9 @@ MAY_LACK = {"in_file": "may lack"}  # always written, but older files lack it
 IF_SET = {"in_file": "if set"}  # written only if its value is not the default
 IN_MEMORY = {"in_file": "never"}
 
+# Words that older files may have, and why they are refused.
+GONE = {"nChw8c": ", which is no longer a layout, since no algorithm used it: make a new plan"}
+
 
 def encode(value: Any) -> Any:
     """Converts a value of a field to JSON data. The keys are in the order of the fields."""
@@ -79,7 +82,8 @@ def decode(kind: Any, value: Any, where: str) -> Any:
         return decode(next(a for a in args if a is not type(None)), value, where)
     if origin is Literal:
         if value not in args or not isinstance(value, str):
-            raise Error(f"TA2101 {where}: expected one of {', '.join(args)}; got {shorten(value)}")
+            got = f"got {shorten(value)}{GONE.get(str(value), '')}"
+            raise Error(f"TA2101 {where}: expected one of {', '.join(args)}; {got}")
         return value
     if origin is list and isinstance(value, list):
         return [decode(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
