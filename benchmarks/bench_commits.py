@@ -31,10 +31,8 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -51,6 +49,7 @@ from torch import Tensor
 import harness
 import torchalgo
 from board_networks import board, with_inductor
+from child import Child, EndedError
 from compare import geometric_interval, in_rounds, ratio_of_starts
 from drafts import git_state
 from harness import Record
@@ -142,44 +141,31 @@ class RefusedError(Exception):
     """A commit did not run the plan; the message says which one, and why."""
 
 
-class Server:
-    """A process that runs `serve` with the torchalgo of one tree. It is used in a with block."""
+class Server(Child):
+    """A process that runs `serve` with the torchalgo of one tree."""
 
     def __init__(self, who: str, tree: Path, *arguments: Any, env: Mapping[str, str]) -> None:
-        words = [harness.__file__, harness.function_name(serve), json.dumps(arguments)]
+        super().__init__(serve, *arguments, env=env)
         self._who, self._tree = who, tree
-        self._process = subprocess.Popen(
-            [sys.executable, *words], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, **env, harness.PARENT: str(os.getpid())},
-        )  # fmt: skip
 
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def _read(self) -> Any:
-        assert self._process.stdout is not None
-        if not (line := self._process.stdout.readline()):
-            raise RefusedError(f"{self._who}: the process ended")
-        return json.loads(line)
+    def receive(self, limit_s: float | None = None) -> Any:
+        try:
+            return super().receive(limit_s)
+        except EndedError as problem:
+            raise RefusedError(f"{self._who}: the process {problem}") from None
 
     def wait(self) -> None:
         """Waits until the plan runs."""
-        answer = self._read()
+        answer = self.receive()
         if "refused" in answer:
             raise RefusedError(f"{self._who}: {answer['refused']}")
         if not Path(answer["package"]).resolve().is_relative_to(self._tree):
             raise SystemExit(f"bench_commits: {answer['package']} is not of {self._tree}")
 
     def ask(self, batch: int, outputs: str = "") -> Any:
-        assert self._process.stdin is not None
         time.sleep(PAUSE_S)
-        self._process.stdin.write(json.dumps([batch, outputs]) + "\n")
-        self._process.stdin.flush()
-        return self._read()
+        self.send([batch, outputs])
+        return self.receive()
 
 
 def apart(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:

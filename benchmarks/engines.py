@@ -103,13 +103,17 @@ def openvino_config() -> dict[str, Any]:
     }
 
 
-def openvino(model: nn.Module, x: Tensor) -> Run:
-    """OpenVINO's CPU device in f32, latency hint."""
+def openvino_compiled(model: nn.Module, x: Tensor, config: dict[str, Any]) -> Any:
+    """The network for OpenVINO's CPU device."""
     import openvino as ov
 
     converted = ov.Core().read_model(io.BytesIO(onnx_file(model, x)))
-    compiled = ov.Core().compile_model(converted, "CPU", openvino_config())
-    request = compiled.create_infer_request()
+    return ov.Core().compile_model(converted, "CPU", config)
+
+
+def openvino(model: nn.Module, x: Tensor) -> Run:
+    """OpenVINO's CPU device in f32, latency hint."""
+    request = openvino_compiled(model, x, openvino_config()).create_infer_request()
     array = x.numpy()
     return lambda: request.infer({0: array})
 

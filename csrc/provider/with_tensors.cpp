@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "provider/with_tensors.h"
 
-#include <ATen/Parallel.h>
 #include <c10/util/SmallVector.h>
 #include <fmt/format.h>
 
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "provider/call_threads.h"
 #include "provider/kernel.h"
 #include "provider/memory.h"
 
@@ -60,14 +60,6 @@ at::Tensor memory_for(std::int64_t count, const at::Tensor& own) {
   return count > 0 ? empty_reused({count}, {1}, at::kFloat, at::kCPU) : own;
 }
 
-cpu::Threads torch_threads() {
-  return {
-      [](void*, std::int64_t count, std::int64_t grain, cpu::Threads::Body call, const void* body) {
-        at::parallel_for(0, count, grain,
-                         [&](std::int64_t begin, std::int64_t end) { call(body, begin, end); });
-      }};
-}
-
 Packed pack(const PlainKernel& kernel, const std::vector<Problem>& layers, const Weights& weights) {
   Weights model = constants_of(layers, weights);
   if (!kernel.pack) return model;
@@ -84,7 +76,7 @@ Packed pack(const PlainKernel& kernel, const std::vector<Problem>& layers, const
     to.push_back(
         {memory(floats.weights, packed.back().weights), memory(floats.bias, packed.back().bias)});
   }
-  kernel.pack(from, to, torch_threads());
+  kernel.pack(from, to, call_threads());
   return packed;
 }
 
@@ -105,7 +97,7 @@ at::Tensor run(const PlainKernel& kernel, const KernelArgs& args) {
               .dst = args.dst.mutable_data_ptr<float>(),
               .workspace = args.workspace,
               .strides = {strides.data(), strides.size()}},
-             torch_threads());
+             call_threads());
   return args.dst;
 }
 

@@ -17,6 +17,7 @@ import pytest
 
 import harness
 from support import fake_benchmark as fake
+from support.processes import is_gone
 
 HERE = Path(__file__).resolve().parent
 
@@ -24,18 +25,6 @@ HERE = Path(__file__).resolve().parent
 @pytest.fixture(autouse=True)
 def _children_find_the_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *sys.path]))
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process ended within 10 s; one that waits for its parent has ended too."""
-    for _ in range(1000):
-        try:
-            if ") Z " in Path(f"/proc/{pid}/stat").read_text():
-                return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def run_all(folder: Path, *names: str, resume: bool = False, **options: Any) -> harness.Outcome:
