@@ -280,7 +280,8 @@ def _add_others(commands: Any) -> None:
         commands, "bench", "time a model with its plan, or the primitives of one problem",
         "Times whole calls of a model: with its plan, and in PyTorch's own ways. Without --plan, it"
         " is planned first, which takes up to 90 s. With --training, times training steps with the"
-        " plan, of the unchanged model, and of the model in channels_last. For a problem, prints"
+        " plan, of the unchanged model, and of the model in channels_last. With --processes, times"
+        " calls of several processes at once, as those of a server. For a problem, prints"
         " the time and the speed of each primitive on the CPU, for about 30 s. The weights are then"
         " not in the caches.",
         f"{RESNET} --plan resnet18.plan.json",
@@ -304,6 +305,11 @@ def _add_others(commands: Any) -> None:
     command.add_argument(
         "--training", action="store_true",
         help="time steps of training; the model is package.module:factory",
+    )  # fmt: skip
+    command.add_argument(
+        "--processes", type=arguments.positive, metavar="N",
+        help="let N processes call the model at once, each with the threads of --threads; not with"
+        " --training or --compile",
     )  # fmt: skip
     _add_device(command)
     command.add_argument(

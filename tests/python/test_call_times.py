@@ -13,6 +13,7 @@ from torch import nn
 
 import torchalgo
 from support.command import run
+from torchalgo._cli.processes import LoadTimes
 from torchalgo._run.call_times import CallTimes
 
 PYTORCH = {"eager", "channels_last", "frozen", "optimize_for_inference"}
@@ -115,6 +116,8 @@ def test_bench_times_a_model_with_a_plan(
         ((*NET, *SHAPE, "--training", "--compile"), "--compile does not go with --training"),
         (("bench", CONV, *SHAPE), "--input does not go with a problem: leave --input out"),
         (("bench", CONV, "--compile"), "--compile does not go with a problem"),
+        (("bench", CONV, "--processes", "2"), "--processes does not go with a problem"),
+        ((*NET, *SHAPE, "--processes", "2", "--training"), "--training does not go with --proc"),
         (("bench", CONV, "--device", "cuda"), "--device does not go with a problem"),
     ],
 )
@@ -122,3 +125,30 @@ def test_flags_that_do_not_go_together_are_named(
     capsys: pytest.CaptureFixture[str], words: tuple[str, ...], text: str
 ) -> None:
     assert text in run(capsys, *words, code=2)
+
+
+def test_bench_times_several_processes(
+    capsys: pytest.CaptureFixture[str], fast: torchalgo.Optimized, tmp_path: Path
+) -> None:
+    fast.plan.save(tmp_path / "net.plan.json")
+    words = (*SHAPE, "--plan", tmp_path / "net.plan.json", "--processes", "2", "--rounds", "1")
+    records = json.loads(run(capsys, *NET[:2], *words, "--json"))
+    assert [(record["name"], record["processes"]) for record in records] == [
+        ("torchalgo", 2), ("eager", 2),
+    ]  # fmt: skip
+    assert all(0 < it["median_ms"] <= it["p95_ms"] and it["calls_per_s"] > 0 for it in records)
+    for name, text in {
+        "net_of_the_parent": "TA7205 bench: a process ended with exit code 3",
+        "net_with_an_error": "TA7205 bench: a process failed: TA7104",
+    }.items():
+        assert text in run(capsys, "bench", f"support.processes:{name}", *words, code=1)
+
+
+def test_the_rates_of_processes_add_up() -> None:
+    turns = {
+        "torchalgo": [(1.0, [0.1] * 10), (2.0, [0.2] * 10)],
+        "eager": [(1.0, [0.5]), (1.0, [1.0])],
+    }
+    times = LoadTimes(2, 1, turns)
+    assert [it["calls_per_s"] for it in times.records()] == [pytest.approx(15), pytest.approx(2)]
+    assert "2 processes with 1 thread each" in str(times) and "15.0" in str(times)

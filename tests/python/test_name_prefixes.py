@@ -11,6 +11,7 @@ COMMENT = re.compile(r"//.*")
 NAME = re.compile(r'"(aten|cpu|cudnn\w*|layout|view)\.')  # a literal that begins as a name does
 # Where no Algorithm is at hand, with the reason.
 EXCEPTIONS = {
+    "base/usable_threads.cpp": "files of control groups are named so: cpu.max",
     "ir/view.h": "views are ops of their own in a rewritten graph, whatever provides them",
     "ops/resolve.cpp": "no algorithm runs a layout change that none offers: ATen's copy does",
     "ops/choice.cpp": "a name belongs to its device even where this build lacks the algorithm",

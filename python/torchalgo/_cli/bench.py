@@ -7,7 +7,9 @@ import argparse
 import copy
 import json
 import statistics
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from torchalgo._api.profile import COLD_BYTES
 from torchalgo._C import Error, matches_name
 from torchalgo._capture.example_calls import random_inputs
 from torchalgo._capture.settings import Settings
+from torchalgo._cli.processes import LoadTimes, time_processes
 from torchalgo._cli.train import trained_model
 from torchalgo._cli.tuning_flags import on_device, plans_in
 from torchalgo._ir.choices import near
@@ -37,7 +40,8 @@ BUDGET_S = 60.0  # the most seconds for timing calls
 def run(args: argparse.Namespace) -> int:
     """Runs the command and returns its exit code."""
     if is_problem(args.target):
-        _refuse(args, "a problem", "--training", "--input", "--plan", "--compile", "--device")
+        flags = "--training", "--input", "--plan", "--compile", "--device", "--processes"
+        _refuse(args, "a problem", *flags)
         return _bench_problem(args)
     _refuse(args, "a model", "--check")
     if not args.input:
@@ -47,6 +51,11 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.training:
         _refuse(args, "--training", "--compile")
+    if args.processes is not None:
+        _refuse(args, "--processes", "--training", "--compile", "--device")
+        load = _times_of_processes(args)
+        print(json.dumps(load.records(), indent=1) if args.json else load)
+        return 0
     times = (_times_of_steps if args.training else _times_of_calls)(args)
     print(json.dumps(times.records(), indent=1) if args.json else times)
     return 0
@@ -68,6 +77,16 @@ def _times_of_calls(args: argparse.Namespace) -> CallTimes:
         settings=Settings(run_untimed=True, progress=not args.json),
     )
     return fast.compare(rounds=args.rounds, budget_s=BUDGET_S, compiled=args.compile)
+
+
+def _times_of_processes(args: argparse.Namespace) -> LoadTimes:
+    with tempfile.TemporaryDirectory() as folder:
+        plan = args.plan
+        if plan is None:
+            plan, model = Path(folder) / "plan.json", load_model(args.target)
+            settings = Settings(run_untimed=True, progress=not args.json)
+            optimize(model, random_inputs(model, args.input), settings=settings).plan.save(plan)
+        return time_processes(args.target, args.input, plan, args.processes, args.rounds)
 
 
 def _times_of_steps(args: argparse.Namespace) -> CallTimes:

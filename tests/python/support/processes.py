@@ -3,8 +3,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import time
 from pathlib import Path
+
+from torch import nn
+
+from support.nets import net_factory
 
 
 def is_gone(pid: int) -> bool:
@@ -17,3 +23,17 @@ def is_gone(pid: int) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+def net_of_the_parent() -> nn.Module:
+    """A factory that ends each process that multiprocessing started."""
+    if multiprocessing.parent_process() is not None:
+        os._exit(3)
+    return net_factory()
+
+
+def net_with_an_error() -> nn.Module:
+    """A factory that fails in each process that multiprocessing started."""
+    if multiprocessing.parent_process() is not None:
+        raise OSError("no such weights")
+    return net_factory()
