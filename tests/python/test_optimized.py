@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 import math
 import pickle
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from support.nets import Net, fp64_error, run_plan
+from support.nets import Net, fp64_error, make_net, run_plan
 from torchalgo._capture.formats import MOST_KNOWN
 from torchalgo._run.original import Original
 
@@ -446,3 +447,16 @@ def test_the_report_is_html_text_or_json(fast: torchalgo.Optimized, tmp_path: Pa
 def test_its_text_says_what_runs(fast: torchalgo.Optimized, net: Net) -> None:
     assert "runs='plan'" in repr(fast)
     assert "plans on its first call" in repr(torchalgo.optimize(net))
+
+
+def test_a_plan_of_other_threads_says_so(
+    fast: torchalgo.Optimized, x: torch.Tensor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(threads: str) -> str:
+        environment = {**fast.plan.environment, "threads": threads}
+        plan = dataclasses.replace(fast.plan, environment=environment)
+        torchalgo.optimize(make_net(), x, plan=plan)
+        return capsys.readouterr().err
+
+    assert "torch.get_num_threads() = 77, and here it is" in said("77")
+    assert "get_num_threads" not in said(str(torch.get_num_threads()))

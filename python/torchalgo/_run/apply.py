@@ -7,6 +7,8 @@ import dataclasses
 import functools
 from typing import Any
 
+import torch
+
 from torchalgo import _C
 from torchalgo._base.progress import Progress
 from torchalgo._C import Error
@@ -62,6 +64,12 @@ def apply_plan(
         )
     if missing:
         progress.say(f"PyTorch runs what this machine does not offer: {', '.join(missing)}")
+    measured_on, now = plan.environment.get("threads"), str(torch.get_num_threads())
+    if prepared.device is None and measured_on not in (None, now):
+        progress.say(
+            f"the plan was measured with torch.get_num_threads() = {measured_on}, and here it"
+            f" is {now}: another plan may be faster"
+        )
     frozen, where = prepared.frozen, str(prepared.where)
     facts = functools.partial(facts_of_offers, prepared.graph, found)
     known: dict[str, Any] = {"graph": prepared.graph.to_text(), "find_facts": facts}
