@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a process of bench_load.py does in its turns. It needs no torch: a loop starts at once."""
+"""Makes the calls of one process of bench_load.py. Imports no torch, so that it starts at once."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class Pool {
   void run(int threads, int at_once, std::int64_t count, std::int64_t grain, Threads::Body call,
            const void* body) {
     if (count <= 0) return;
-    // As at::parallel_for divides: sums that are split by ranges keep their bits.
+    // The ranges are those of at::parallel_for. So a sum that is split by ranges keeps its bits.
     const auto quotient = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
     const std::int64_t most = std::min(
         {std::int64_t{threads}, kMostParts, quotient(count, std::max<std::int64_t>(grain, 1))});

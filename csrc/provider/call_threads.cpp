@@ -31,7 +31,7 @@ constexpr std::int64_t kCalmNs = 500'000'000;
 
 thread_local ThreadUse thread_use = ThreadUse::kAdaptive;
 
-// Of the process, because all its threads have the same cores.
+// All threads of the process share these values, because they run on the same cores.
 std::atomic<std::int64_t> last_wait_ns = -kNearNs;
 std::atomic<std::int64_t> pool_until_ns = 0, pool_time_ns = 0;
 std::atomic<std::int64_t> openmp_ns = kCalmNs;  // of regions since the pool was used

@@ -7,9 +7,9 @@ namespace torchalgo {
 
 /// The threads that a kernel uses.
 enum class ThreadUse {
-  /// Those of OpenMP, which at::parallel_for and most operators of PyTorch use. After a region was
-  /// held up by a thread that did not run, those of the pool for a while. Those of the pool also if
-  /// fewer threads can run at once than at::get_num_threads() says, see usable_threads().
+  /// The kernel uses the threads of OpenMP, as at::parallel_for does. It uses the pool for a while
+  /// after the caller had to wait for a thread that did not run. It always uses the pool if
+  /// at::get_num_threads() is larger than usable_threads().
   kAdaptive,
   kOpenMp,
   kPool,  // see cpu::pool_threads()

@@ -61,6 +61,11 @@ def is_faster(
     return Faster(verdict, statistics.median(ratios), low, high)
 
 
+def percentile_95(values: Sequence[float]) -> float:
+    """Returns the least value that 95 % of `values`, which are not empty, do not exceed."""
+    return sorted(values)[math.ceil(0.95 * len(values)) - 1]
+
+
 def faster_half(values: Sequence[float]) -> list[float]:
     """Returns the faster half of `values`, rounded up.
 

@@ -29,6 +29,7 @@ from torchalgo._ir.plan.text_table import text_table
 from torchalgo._measure.sampling import Bench
 from torchalgo._run.call_times import CallTimes
 from torchalgo._run.model_files import load_model
+from torchalgo._run.optimized import Optimized
 from torchalgo._train.guard import PLAN, time_steps
 from torchalgo._train.plan import TrainingPlan
 from torchalgo_cli import EXIT_ERROR
@@ -53,10 +54,7 @@ def run(args: argparse.Namespace) -> int:
         _refuse(args, "--training", "--compile")
     if args.processes is not None:
         _refuse(args, "--processes", "--training", "--compile", "--device")
-        load = _times_of_processes(args)
-        print(json.dumps(load.records(), indent=1) if args.json else load)
-        return 0
-    times = (_times_of_steps if args.training else _times_of_calls)(args)
+    times = _times(args)
     print(json.dumps(times.records(), indent=1) if args.json else times)
     return 0
 
@@ -68,24 +66,29 @@ def _refuse(args: argparse.Namespace, what: str, *flags: str) -> None:
             raise Error(f"TA7201 bench: {flag} does not go with {what}: leave {flag} out")
 
 
-def _times_of_calls(args: argparse.Namespace) -> CallTimes:
+def _times(args: argparse.Namespace) -> CallTimes | LoadTimes:
+    if args.training:
+        return _times_of_steps(args)
+    if args.processes is not None:
+        return _times_of_processes(args)
+    return _optimized(args).compare(rounds=args.rounds, budget_s=BUDGET_S, compiled=args.compile)
+
+
+def _optimized(args: argparse.Namespace) -> Optimized:
     model = on_device(args, load_model(args.target))
-    fast = optimize(
+    return optimize(
         model,
         random_inputs(model, args.input),
         plan=None if args.plan is None else plans_in(args.plan),
         settings=Settings(run_untimed=True, progress=not args.json),
     )
-    return fast.compare(rounds=args.rounds, budget_s=BUDGET_S, compiled=args.compile)
 
 
 def _times_of_processes(args: argparse.Namespace) -> LoadTimes:
     with tempfile.TemporaryDirectory() as folder:
-        plan = args.plan
-        if plan is None:
-            plan, model = Path(folder) / "plan.json", load_model(args.target)
-            settings = Settings(run_untimed=True, progress=not args.json)
-            optimize(model, random_inputs(model, args.input), settings=settings).plan.save(plan)
+        plan = args.plan or Path(folder) / "plan.json"
+        if args.plan is None:
+            _optimized(args).plan.save(plan)
         return time_processes(args.target, args.input, plan, args.processes, args.rounds)
 
 

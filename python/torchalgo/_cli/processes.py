@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import queue
 import statistics
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 
 from torchalgo._api.optimize import optimize
+from torchalgo._base.stats import percentile_95
 from torchalgo._C import Error
 from torchalgo._capture.example_calls import random_inputs
 from torchalgo._capture.settings import Settings
@@ -32,7 +32,7 @@ Times = tuple[float, list[float]]  # the seconds of a turn, and the times of its
 
 @dataclass(frozen=True)
 class LoadTimes(ShownAsText):
-    """What calls take while all processes make them. `print` shows a table."""
+    """The times of calls that several processes make at once. `print` shows a table."""
 
     processes: int
     threads: int  # of each process
@@ -42,7 +42,7 @@ class LoadTimes(ShownAsText):
         """Returns a dict for each line of the table. Rates are those of all processes together."""
         found = []
         for name, turns in self.turns.items():
-            times = sorted(t for _, of_turn in turns for t in of_turn)
+            times = [t for _, of_turn in turns for t in of_turn]
             rate = statistics.fmean(len(of_turn) / seconds for seconds, of_turn in turns)
             found.append(
                 {
@@ -51,7 +51,7 @@ class LoadTimes(ShownAsText):
                     "threads": self.threads,
                     "calls_per_s": rate * self.processes,
                     "median_ms": statistics.median(times) * 1e3,
-                    "p95_ms": times[math.ceil(0.95 * len(times)) - 1] * 1e3,
+                    "p95_ms": percentile_95(times) * 1e3,
                 }
             )
         return found

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchalgo._base.stats import Faster, is_faster
+from torchalgo._base.stats import Faster, is_faster, percentile_95
 from torchalgo._C import Error
 from torchalgo._ir.plan import MOST_WAITING
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
@@ -50,7 +49,7 @@ class CallTimes(ShownAsText):
                 "name": name,
                 "median_ms": statistics.median(ns) / 1e6,
                 "min_ms": min(ns) / 1e6,
-                "p95_ms": sorted(ns)[math.ceil(0.95 * len(ns)) - 1] / 1e6,
+                "p95_ms": percentile_95(ns) / 1e6,
             }
             if (it := ratios.get(name)) is not None:
                 record |= {"ratio": it.ratio, "low": it.low, "high": it.high}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What tests ask of other processes."""
+"""Functions for tests that start other processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.nets import net_factory
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process ended within 10 s; one that waits for its parent has ended too."""
+    """Returns True if the process ends within 10 s. A zombie has ended. Returns False otherwise."""
     for _ in range(1000):
         try:
             if ") Z " in Path(f"/proc/{pid}/stat").read_text():
