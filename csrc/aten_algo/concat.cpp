@@ -10,9 +10,9 @@
 namespace torchalgo::aten {
 namespace {
 
-Offer offer_concat(const Problem& problem, const Device&) {
+Offer offer_concat(const Problem& problem, const Device& device) {
   if (!std::holds_alternative<ConcatProblem>(problem)) return {{}, "runs concatenations only"};
-  return offer_strided("aten.concat");
+  return offer_with_bf16("aten.concat", problem, device);
 }
 
 at::Tensor run_concat(std::int64_t groups, const Primitive& primitive, const KernelArgs& args) {

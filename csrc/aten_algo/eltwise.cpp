@@ -12,7 +12,7 @@
 namespace torchalgo::aten {
 namespace {
 
-Offer offer_eltwise(const Problem& problem, const Device&) {
+Offer offer_eltwise(const Problem& problem, const Device& device) {
   const auto* eltwise = std::get_if<EltwiseProblem>(&problem);
   if (eltwise == nullptr) return {{}, "runs element-wise operations only"};
   const Epilogue& epilogue = eltwise->epilogue;
@@ -21,7 +21,7 @@ Offer offer_eltwise(const Problem& problem, const Device&) {
   if (eltwise->kind == EltwiseKind::kActivation && epilogue.size() != 1) {
     return {{}, "needs exactly one activation"};
   }
-  return offer_strided("aten.eltwise");
+  return offer_with_bf16("aten.eltwise", problem, device);
 }
 
 at::Tensor run_eltwise(const EltwiseProblem& eltwise, const Primitive& primitive,

@@ -11,14 +11,14 @@
 namespace torchalgo::aten {
 namespace {
 
-Offer offer_pool(const Problem& problem, const Device&) {
+Offer offer_pool(const Problem& problem, const Device& device) {
   const auto* pool = std::get_if<PoolProblem>(&problem);
   if (pool == nullptr) return {{}, "runs poolings only"};
   if (pool->kind != PoolKind::kAdaptiveAverage &&
       (2 * pool->pad_h > pool->r || 2 * pool->pad_w > pool->s)) {
     return {{}, "ATen pads by half a window at most"};
   }
-  return offer_strided("aten.pool");
+  return offer_with_bf16("aten.pool", problem, device);
 }
 
 at::Tensor run_pool(const PoolProblem& pool, const Primitive& primitive, const KernelArgs& args) {

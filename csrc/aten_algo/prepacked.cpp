@@ -56,7 +56,7 @@ const char* fused_activation(const std::optional<PostOp>& activation) {
   }
 }
 
-Offer offer_prepacked(const Problem& problem, const Device&) {
+Offer offer_prepacked(const Problem& problem, const Device& device) {
   const auto* conv = std::get_if<ConvProblem>(&problem);
   if (conv == nullptr) return {{}, "runs convolutions only"};
   if (conv->direction != Direction::kForward) return {{}, "forward only"};
@@ -83,7 +83,10 @@ Offer offer_prepacked(const Problem& problem, const Device&) {
     // channels_last tensor does the same.
     return {{}, "reads no image of one channel with a stride to one column"};
   }
-  return {{{"aten.prepacked", Layout::kNhwc, Layout::kNhwc, 0}}, {}};
+  Offer offer = {{{"aten.prepacked", Layout::kNhwc, Layout::kNhwc, 0}}, {}};
+  if (device.has_amx)
+    offer.primitives.push_back({"aten.prepacked", Layout::kNhwcBf16, Layout::kNhwcBf16, 0});
+  return offer;
 }
 
 IValue pair(std::int64_t first, std::int64_t second) {
@@ -119,11 +122,15 @@ FusedCall fused_call(const ConvProblem& conv) {
 
 // Packs the weights with oneDNN, which chooses their order for one input size. Results for other
 // sizes are right too; at worst the call reorders the weights.
-Packed pack_prepacked(const FusedCall& call, const ConvProblem& conv, const Weights& weights) {
-  at::Tensor packed = call_op(
-      *fused_ops().reorder, {weights[0].weights, call.pad, call.stride, call.dilation, call.groups,
-                             c10::List<std::int64_t>({conv.n, conv.c, conv.h, conv.w})});
-  return {{std::move(packed), weights[0].bias}};
+Packed pack_prepacked(const FusedCall& call, const ConvProblem& conv, at::ScalarType type,
+                      const Weights& weights) {
+  at::Tensor packed =
+      call_op(*fused_ops().reorder,
+              {weights[0].weights.to(type), call.pad, call.stride, call.dilation, call.groups,
+               c10::List<std::int64_t>({conv.n, conv.c, conv.h, conv.w})});
+  // With a residual, oneDNN's op wants a bias of the input's type.
+  const at::Tensor& bias = weights[0].bias;
+  return {{std::move(packed), bias.defined() && call.form.add ? bias.to(type) : bias}};
 }
 
 at::Tensor run_prepacked(const FusedCall& call, const KernelArgs& args) {
@@ -158,14 +165,14 @@ at::Tensor run_prepacked(const FusedCall& call, const KernelArgs& args) {
 Kernel prepare_prepacked(const Problem& problem, const Primitive& primitive, const Device&) {
   const auto& conv = std::get<ConvProblem>(problem);
   const FusedCall call = fused_call(conv);
-  return {
-      .problem = problem,
-      .primitive = primitive,
-      .run = [call](const KernelArgs& args) { return run_prepacked(call, args); },
-      .pack = [call, conv](const Weights& weights) { return pack_prepacked(call, conv, weights); },
-      .least_work = [problem] { return direct_work(problem); },
-      .packing = to_string(primitive),
-      .makes_dst = true};
+  const at::ScalarType type = scalar_type(element_type(primitive.src, conv.dtype));
+  return {.problem = problem,
+          .primitive = primitive,
+          .run = [call](const KernelArgs& args) { return run_prepacked(call, args); },
+          .pack = [=](const Weights& weights) { return pack_prepacked(call, conv, type, weights); },
+          .least_work = [problem] { return direct_work(problem); },
+          .packing = to_string(primitive),
+          .makes_dst = true};
 }
 
 }  // namespace

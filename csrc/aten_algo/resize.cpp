@@ -10,9 +10,9 @@
 namespace torchalgo::aten {
 namespace {
 
-Offer offer_resize(const Problem& problem, const Device&) {
+Offer offer_resize(const Problem& problem, const Device& device) {
   if (!std::holds_alternative<ResizeProblem>(problem)) return {{}, "runs resizes only"};
-  return offer_strided("aten.resize");
+  return offer_with_bf16("aten.resize", problem, device);
 }
 
 at::Tensor run_resize(const ResizeProblem& resize, const Primitive& primitive,

@@ -15,11 +15,11 @@ namespace {
 constexpr double kEpsilon = 1.0 / 256.0;
 constexpr double kVariance = 1.0 - kEpsilon;
 
-Offer offer_scale_shift(const Problem& problem, const Device&) {
+Offer offer_scale_shift(const Problem& problem, const Device& device) {
   const auto* scale_shift = std::get_if<ScaleShiftProblem>(&problem);
   if (scale_shift == nullptr) return {{}, "runs x * scale + shift only"};
   if (!scale_shift->epilogue.empty()) return {{}, "ATen fuses nothing after x * scale + shift"};
-  return offer_strided("aten.scale_shift");
+  return offer_with_bf16("aten.scale_shift", problem, device);
 }
 
 // Packs scale and shift, then the mean and the variance that batch_norm also needs.

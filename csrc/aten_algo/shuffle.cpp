@@ -7,9 +7,9 @@
 namespace torchalgo::aten {
 namespace {
 
-Offer offer_shuffle(const Problem& problem, const Device&) {
+Offer offer_shuffle(const Problem& problem, const Device& device) {
   if (!std::holds_alternative<ShuffleProblem>(problem)) return {{}, "runs channel shuffles only"};
-  return offer_strided("aten.shuffle");
+  return offer_with_bf16("aten.shuffle", problem, device);
 }
 
 Kernel prepare_shuffle(const Problem& problem, const Primitive& primitive, const Device&) {

@@ -6,9 +6,9 @@
 namespace torchalgo::aten {
 namespace {
 
-Offer offer_slice(const Problem& problem, const Device&) {
+Offer offer_slice(const Problem& problem, const Device& device) {
   if (!std::holds_alternative<SliceProblem>(problem)) return {{}, "runs slices only"};
-  return offer_strided("aten.slice");
+  return offer_with_bf16("aten.slice", problem, device);
 }
 
 Kernel prepare_slice(const Problem& problem, const Primitive& primitive, const Device&) {

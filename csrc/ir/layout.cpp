@@ -11,6 +11,8 @@ std::string_view to_string(Layout layout) {
       return "nchw";
     case Layout::kNhwc:
       return "nhwc";
+    case Layout::kNhwcBf16:
+      return "nhwc.bf16";
     case Layout::kNChw16c:
       return "nChw16c";
   }
@@ -28,7 +30,7 @@ std::string refuse_layout(std::string_view text) {
   // Files of older versions may name it.
   const std::string_view reason =
       text == "nChw8c" ? "no longer a layout, since no algorithm used it" : "no layout";
-  return fmt::format("'{}' is {}: expected nchw, nhwc or nChw16c", text, reason);
+  return fmt::format("'{}' is {}: expected nchw, nhwc, nhwc.bf16 or nChw16c", text, reason);
 }
 
 }  // namespace torchalgo

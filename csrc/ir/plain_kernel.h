@@ -25,7 +25,16 @@ struct PackedPointers {
   float* bias = nullptr;
 };
 
-/// The memory of one run. Tensors lie in the primitive's layouts.
+/// Returns the elements of a tensor in a layout of bf16, whose pointer RunArgs holds.
+[[nodiscard]] inline const std::uint16_t* as_bf16(const float* elements) {
+  return reinterpret_cast<const std::uint16_t*>(elements);
+}
+[[nodiscard]] inline std::uint16_t* as_bf16(float* elements) {
+  return reinterpret_cast<std::uint16_t*>(elements);
+}
+
+/// The memory of one run. Tensors lie in the primitive's layouts, which may say another type of
+/// elements than float: see as_bf16().
 struct RunArgs {
   std::span<const float* const> src;       // in the order of input_sizes(), without the residual
   std::span<const LayerPointers> weights;  // an entry for each of PlainKernel::packed, at least one

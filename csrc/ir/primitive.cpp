@@ -32,6 +32,16 @@ std::size_t end_of_variants(std::string_view name) {
   return std::min(name.find_first_of("{@"), name.size());
 }
 
+// Returns the position of a variant, which begins with a point, or npos if `name` lacks it.
+std::size_t find_variant(std::string_view name, std::string_view variant) {
+  const std::size_t end = end_of_variants(name);
+  for (std::size_t at = name.find(variant); at < end; at = name.find(variant, at + 1)) {
+    const std::size_t after = at + variant.size();
+    if (after == end || name[after] == '.') return at;
+  }
+  return name.npos;
+}
+
 }  // namespace
 
 Layout weights_layout(const Primitive& primitive) {
@@ -44,12 +54,20 @@ std::string with_krsc(const std::string& name) {
 }
 
 std::string without_krsc(const std::string& name) {
-  const std::size_t end = end_of_variants(name);
-  const std::size_t size = kKrscVariant.size();
-  for (std::size_t at = name.find(kKrscVariant); at < end; at = name.find(kKrscVariant, at + 1)) {
-    if (at + size == end || name[at + size] == '.') return std::string(name).erase(at, size);
-  }
-  return name;
+  const std::size_t at = find_variant(name, kKrscVariant);
+  return at == name.npos ? name : std::string(name).erase(at, kKrscVariant.size());
+}
+
+DType stored_type(const Primitive& primitive, DType dtype) {
+  if (is_typed(primitive.src) || is_typed(primitive.dst)) return DType::kBf16;
+  if (find_variant(primitive.name, ".wbf16") != primitive.name.npos) return DType::kBf16;
+  if (find_variant(primitive.name, ".wf16") != primitive.name.npos) return DType::kF16;
+  return dtype;
+}
+
+bool rounds_coarsely(const Problem& problem, const Primitive& primitive) {
+  if (std::holds_alternative<TransformProblem>(problem)) return false;
+  return stored_type(primitive, dtype_of(problem)) != dtype_of(problem);
 }
 
 bool matches_name(std::string_view name, std::string_view pattern) {

@@ -41,6 +41,15 @@ struct Primitive {
 /// graph carries them.
 [[nodiscard]] Layout weights_layout(const Primitive& primitive);
 
+/// Returns the type with the fewest digits in which the primitive stores a tensor or its packed
+/// weights, in a problem of type `dtype`. Weights have the type of the name's variant "wbf16" or
+/// "wf16". The result is `dtype` unless the primitive stores something in a coarser type.
+[[nodiscard]] DType stored_type(const Primitive& primitive, DType dtype);
+
+/// Returns true if the primitive of a problem that is no change of layout stores data in a coarser
+/// type than the problem's.
+[[nodiscard]] bool rounds_coarsely(const Problem& problem, const Primitive& primitive);
+
 inline constexpr std::string_view kKrscVariant = ".krsc";
 
 /// Returns the name with the variant: "cudnn9.conv.e22.krsc{K=1}" for "cudnn9.conv.e22{K=1}".

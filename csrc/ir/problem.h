@@ -16,6 +16,11 @@ namespace torchalgo {
 enum class DType : std::uint8_t { kF64, kF32, kTf32, kF16, kBf16 };
 enum class Direction : std::uint8_t { kForward, kBackwardData, kBackwardFilter };
 
+/// Returns the type of the elements of a tensor in `layout`, in a problem of type `dtype`.
+[[nodiscard]] constexpr DType element_type(Layout layout, DType dtype) {
+  return is_typed(layout) ? DType::kBf16 : dtype;
+}
+
 /// An epilogue in the form that most kernels support: act(result + bias + residual).
 struct BiasAddActivation {
   bool bias = false;

@@ -23,7 +23,7 @@ Walk walk_of(std::int64_t n, std::int64_t c, std::int64_t spatial, Layout layout
       walk.emplace_back(axis, extent);
     }
   };
-  const std::int64_t inner = layout == Layout::kNhwc ? c : block_size(layout);
+  const std::int64_t inner = untyped(layout) == Layout::kNhwc ? c : block_size(layout);
   add(Axis::kBatch, n);
   add(Axis::kChannel, c / inner);
   add(Axis::kPosition, spatial);
@@ -34,6 +34,7 @@ Walk walk_of(std::int64_t n, std::int64_t c, std::int64_t spatial, Layout layout
 }  // namespace
 
 bool lies_alike(std::int64_t n, std::int64_t c, std::int64_t spatial, Layout a, Layout b) {
+  if (is_typed(a) != is_typed(b)) return false;
   if (c % block_size(a) != 0 || c % block_size(b) != 0) return false;
   return walk_of(n, c, spatial, a) == walk_of(n, c, spatial, b);
 }

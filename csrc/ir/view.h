@@ -19,8 +19,8 @@ inline constexpr std::string_view kViewSlice = "view.slice";
 }
 
 /// Returns true if a tensor of logical sizes n, c and `spatial` = d * h * w has its elements in the
-/// same order in both layouts, and no pad lanes. A change from one to the other is then another
-/// name for the same memory. This is the case for:
+/// same order and of the same type in both layouts, and no pad lanes. A change from one to the
+/// other is then another name for the same memory. This is the case for:
 /// - nchw and nhwc, if c or spatial is 1;
 /// - a blocked layout and nchw, if spatial is 1;
 /// - a blocked layout and nhwc, if c is one block.

@@ -30,7 +30,7 @@ double elements_in(const std::vector<std::int64_t>& sizes) {
 
 }  // namespace
 
-double least_bytes(const Problem& problem) {
+double least_bytes(const Problem& problem, DType stored) {
   const std::vector<std::vector<std::int64_t>> inputs = input_sizes(problem);
   double elements = elements_read(problem) + elements_in(result_sizes(problem));
   for (std::size_t i = 1; i < inputs.size(); ++i) elements += elements_in(inputs[i]);
@@ -40,8 +40,10 @@ double least_bytes(const Problem& problem) {
     const std::vector<std::int64_t> weights = weight_sizes(layer);
     if (!weights.empty() && !makes_weights) elements += elements_in(weights);
   }
-  return elements * element_bytes(dtype_of(problem));
+  return elements * element_bytes(stored);
 }
+
+double least_bytes(const Problem& problem) { return least_bytes(problem, dtype_of(problem)); }
 
 Work direct_work(const Problem& problem) {
   return {least_flop_count(problem), least_bytes(problem)};

@@ -14,9 +14,11 @@ struct Work {
   bool operator==(const Work&) const = default;
 };
 
-/// Returns the bytes that every algorithm must read or write for a problem, in logical sizes. Pad
-/// lanes, transformed weights and elements that a strided window skips are not counted.
-[[nodiscard]] double least_bytes(const Problem& problem);
+/// Returns the bytes that every algorithm must read or write for a problem, in logical sizes, if it
+/// stores all data as `stored`. Pad lanes, transformed weights and elements that a strided window
+/// skips are not counted.
+[[nodiscard]] double least_bytes(const Problem& problem, DType stored);
+[[nodiscard]] double least_bytes(const Problem& problem);  // stored in the problem's type
 
 /// Returns the work of a direct algorithm, which multiplies each weight with each input element
 /// that the definition pairs it with. Taps that meet only padding are not counted. It covers

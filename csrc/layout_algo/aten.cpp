@@ -5,7 +5,7 @@
 
 namespace torchalgo::layout {
 
-// Makes the algorithm of ATen's copy: nchw <-> nhwc of any type, 4-D or 5-D.
+// Makes the algorithm of ATen's copy between the strided layouts, of any types, 4-D or 5-D.
 Algorithm aten(const std::string& /*isa*/) {
   Algorithm algorithm;
   algorithm.name = "layout.aten";

@@ -32,7 +32,9 @@ std::optional<cuda::ElementType> element_type(DType dtype) {
 Offer offer_cuda_tiled(const Problem& problem, const CudaLibrary& library) {
   if (std::string refusal = refuse_transform(problem); !refusal.empty()) return {{}, refusal};
   const auto& change = std::get<TransformProblem>(problem);
-  if (is_blocked(change.from) || is_blocked(change.to)) return {{}, "needs nchw and nhwc"};
+  if (is_blocked(change.from) || is_blocked(change.to) || is_typed(change.from) ||
+      is_typed(change.to))
+    return {{}, "needs nchw and nhwc"};
   const DType dtype = dtype_of(problem);
   if (!element_type(dtype)) {
     return {{}, fmt::format("needs f32, f16 or bf16, got {}", to_string(dtype))};

@@ -29,6 +29,7 @@ Offer offer_tiled(const Problem& problem, const Device&) {
   const auto& change = std::get<TransformProblem>(problem);
   const DType dtype = dtype_of(problem);
   if (dtype != DType::kF32) return {{}, fmt::format("needs f32, got {}", to_string(dtype))};
+  if (is_typed(change.from) || is_typed(change.to)) return {{}, "changes no type"};
   return {{{"layout.tiled", change.from, change.to}}, {}};
 }
 

@@ -113,6 +113,8 @@ PlannedOp::PlannedOp(OpState state, const Algorithms& algorithms)
       weights_(state_.weights),
       planned_sizes_(input_sizes(problem_)),
       dtype_(scalar_type(dtype_of(problem_))),
+      from_dtype_(scalar_type(element_type(from_, dtype_of(problem_)))),
+      to_dtype_(scalar_type(element_type(to_, dtype_of(problem_)))),
       has_residual_(has(epilogue_of(problem_), PostOp::kAdd)),
       may_be_1d_(may_be_1d(problem_)) {
   const bool is_strided = !is_blocked(from_) && !is_blocked(to_);
@@ -184,9 +186,9 @@ bool PlannedOp::fits(const Execution& execution, std::span<const at::Tensor> src
   if (!has_size(execution.dst.sizes, size)) return false;
   if (src.size() + (has_residual_ ? 1 : 0) != inputs.size()) return false;
   for (std::size_t i = 0; i < src.size(); ++i) {
-    if (!lies_as(src[i], inputs[i], dtype_, execution.device)) return false;
+    if (!lies_as(src[i], inputs[i], from_dtype_, execution.device)) return false;
   }
-  return has_residual_ ? lies_as(residual, inputs.back(), dtype_, execution.device)
+  return has_residual_ ? lies_as(residual, inputs.back(), to_dtype_, execution.device)
                        : !residual.defined();
 }
 
@@ -198,7 +200,7 @@ at::Tensor PlannedOp::run_unusual(std::span<const at::Tensor> src, const at::Ten
   if (inputs.src[0].is_meta()) return as_src(run_on_meta(inputs, slot, size));
   if (inputs.sizes[0][0] == 0) {  // an empty batch: nothing to compute
     const TensorShape none = result_shape(inputs.sizes, size);
-    return as_src(empty_reused(none.sizes, none.strides, dtype_, inputs.src[0].device()));
+    return as_src(empty_reused(none.sizes, none.strides, to_dtype_, inputs.src[0].device()));
   }
   const ExecutionPtr execution = find_or_make_execution(inputs.sizes, size, inputs.src[0].device());
   if (!is_prepared_.exchange(true)) warn_of_fallback(*execution);
@@ -226,9 +228,10 @@ at::Tensor PlannedOp::run_on_meta(const Inputs& inputs, const Slot* slot,
   }
   const TensorShape shape = result_shape(inputs.sizes, size);
   at::Tensor dst;
-  if (slot != nullptr) dst = tensor_in(*slot, shape, dtype_, at::kMeta);
+  if (slot != nullptr) dst = tensor_in(*slot, shape, to_dtype_, at::kMeta);
   if (dst.defined()) return dst;
-  return at::empty_strided(shape.sizes, shape.strides, at::TensorOptions(dtype_).device(at::kMeta));
+  return at::empty_strided(shape.sizes, shape.strides,
+                           at::TensorOptions(to_dtype_).device(at::kMeta));
 }
 
 PlannedOp::ExecutionPtr PlannedOp::find_or_make_execution(const std::vector<Sizes>& sizes,
@@ -274,8 +277,9 @@ std::shared_ptr<PlannedOp::Execution> PlannedOp::make_execution(const std::vecto
   }
   const c10::OptionalDeviceGuard current(to_make_current(device));
   execution->resolution = resolve(planned_primitive_, problem, *algorithms_, device_of(device));
-  execution->dst =
-      shape_in(result_sizes(problem), dst_layout(execution->resolution, planned_primitive_));
+  const Layout dst = dst_layout(execution->resolution, planned_primitive_);
+  execution->dst = shape_in(result_sizes(problem), dst);
+  execution->dst_dtype = scalar_type(element_type(dst, dtype_of(problem)));
   execution->packed = find_packed(*execution);
   return execution;
 }
@@ -342,9 +346,11 @@ at::Tensor PlannedOp::run_kernel(const Execution& execution, std::span<const at:
                   std::vector<c10::IValue>());
   at::Tensor dst, workspace;
   if (!resolution.kernel->makes_dst) {
-    if (slot != nullptr) dst = tensor_in(*slot, execution.dst, dtype_, execution.device);
+    if (slot != nullptr)
+      dst = tensor_in(*slot, execution.dst, execution.dst_dtype, execution.device);
     if (!dst.defined()) {
-      dst = empty_reused(execution.dst.sizes, execution.dst.strides, dtype_, execution.device);
+      dst = empty_reused(execution.dst.sizes, execution.dst.strides, execution.dst_dtype,
+                         execution.device);
     }
   }
   const std::int64_t bytes = resolution.kernel->primitive.workspace_bytes;
@@ -358,19 +364,19 @@ at::Tensor PlannedOp::run_aten(const Execution& execution, std::span<const at::T
   const Resolution& resolution = execution.resolution;
   std::vector<at::Tensor> nchw;
   for (std::size_t i = 0; i < src.size(); ++i) {
-    nchw.push_back(to_nchw(src[i], from_, execution.sizes[i][1]));
+    nchw.push_back(to_nchw(src[i], from_, execution.sizes[i][1]).to(dtype_));
   }
   if (resolution.algorithm == nullptr) {
-    at::Tensor dst = from_nchw(nchw[0], to_);
+    at::Tensor dst = from_nchw(nchw[0].to(to_dtype_), to_);
     // No op of ours returns its input: the schemas promise a new tensor.
     return dst.is_alias_of(src[0]) ? dst.clone() : dst;
   }
   at::Tensor dst = run_kernel(execution, nchw, {}, nullptr);
   at::Tensor residual_nchw;
-  if (has_residual_) residual_nchw = to_nchw(residual, to_, execution.sizes.back()[1]);
+  if (has_residual_) residual_nchw = to_nchw(residual, to_, execution.sizes.back()[1]).to(dtype_);
   const at::Tensor& bias = weights_.back().bias;
   apply_epilogue(dst, resolution.rest, bias, residual_nchw);
-  return from_nchw(dst, to_);
+  return from_nchw(dst.to(to_dtype_), to_);
 }
 
 }  // namespace torchalgo

@@ -86,6 +86,7 @@ class PlannedOp {
     std::vector<Sizes> sizes;         // logical, of the inputs
     std::vector<TensorShape> inputs;  // in memory; the residual last
     TensorShape dst;                  // of the algorithm's result
+    at::ScalarType dst_dtype = at::kFloat;
     const Execution* next = nullptr;  // of the planned ones
   };
   using ExecutionPtr = std::shared_ptr<const Execution>;
@@ -152,7 +153,9 @@ class PlannedOp {
   Layout to_ = Layout::kNchw;    // of the result and the residual
   Weights weights_;              // rank of the problem, dense
   std::vector<Sizes> planned_sizes_;
-  at::ScalarType dtype_ = at::kFloat;
+  at::ScalarType dtype_ = at::kFloat;       // of the model
+  at::ScalarType from_dtype_ = at::kFloat;  // of the data inputs in memory
+  at::ScalarType to_dtype_ = at::kFloat;    // of the result and the residual in memory
   bool has_residual_ = false;
   bool may_be_1d_ = false;
 

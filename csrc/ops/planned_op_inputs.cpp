@@ -151,10 +151,11 @@ at::Tensor PlannedOp::read_input(const at::Tensor& tensor, std::size_t index, La
                   "TA4305 torchalgo: layer '{}': input {} is on {}, its weights are on {}: move "
                   "the input there, or load the model with map_location='{}'",
                   state_.layer, index, tensor.device().str(), device->str(), tensor.device().str());
-  TORCHALGO_CHECK(tensor.scalar_type() == dtype_,
+  const at::ScalarType dtype = scalar_type(element_type(layout, dtype_of(problem_)));
+  TORCHALGO_CHECK(tensor.scalar_type() == dtype,
                   "TA4304 torchalgo: layer '{}' was planned for {}, got {}: convert the input or "
                   "optimize the model in that dtype",
-                  state_.layer, c10::toString(dtype_), c10::toString(tensor.scalar_type()));
+                  state_.layer, c10::toString(dtype), c10::toString(tensor.scalar_type()));
   if (is_blocked(layout)) {
     const std::int64_t block = block_size(layout);
     TORCHALGO_CHECK(tensor.dim() == 5 && tensor.size(4) == block &&

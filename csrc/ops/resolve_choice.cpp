@@ -177,6 +177,7 @@ class FallbackWalk {
     }
     std::vector<Found> all;
     for (std::size_t i = 0; i < offer.primitives.size(); ++i) {
+      if (rounds_coarsely(problem, offer.primitives[i])) continue;  // nobody allowed the error
       all.push_back({std::move(offer.primitives[i]),
                      i < offer.traits.size() ? std::move(offer.traits[i]) : Traits(),
                      problem,

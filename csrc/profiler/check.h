@@ -35,9 +35,9 @@ struct Sample {
 /// is larger in the result, by the factor mean / deviation.
 [[nodiscard]] bool subtracts_mean(const Problem& problem);
 
-/// Returns the offsets of the samples with which a problem is checked: 0, 10 and 1000, unless the
-/// problem's type has too few digits for an offset and deviations of 1.
-[[nodiscard]] std::vector<double> sample_offsets(const Problem& problem);
+/// Returns the offsets of the samples with which a primitive is checked: 0, 10 and 1000, unless
+/// `stored`, the type of its data, has too few digits for an offset and deviations of 1.
+[[nodiscard]] std::vector<double> sample_offsets(DType stored);
 
 /// Returns a copy of `tensor` in which about every second element is NaN. The seed decides which.
 [[nodiscard]] at::Tensor with_nans(const at::Tensor& tensor, std::uint64_t seed);
@@ -59,17 +59,20 @@ struct CheckResult {
   std::string failure;   // empty: passed all of check_primitives
 };
 
-/// Returns the largest relative L2 error that a primitive may have: `max_rel_error` for f64 and
-/// f32. For tf32, f16 and bf16 it is at least the error that rounding of the inputs, the result and
-/// a Winograd transform causes, since no algorithm is more accurate.
-[[nodiscard]] double error_bound(const Problem& problem, double max_rel_error);
+/// Returns the largest relative L2 error that a primitive that stores its data as `stored` may
+/// have: `max_rel_error` for f64 and f32. For tf32, f16 and bf16 it is at least the error that
+/// rounding of the inputs, the result and a Winograd transform causes, since no algorithm is more
+/// accurate.
+[[nodiscard]] double error_bound(DType stored, double max_rel_error);
 
 /// Returns the relative L2 error to f64 that rounding alone may cause on a sample of make_sample. A
 /// larger error is a bug, whatever error the caller allows. Returns 0 for problems that only select
-/// or copy elements.
+/// or copy elements in the problem's type.
 ///
 /// @param factor  Algorithm::rounding.
-[[nodiscard]] double rounding_error(const Problem& problem, double factor);
+/// @param stored  stored_type() of the primitive. If it is coarser than the problem's type, inputs,
+/// weights and results are rounded to it once, and sums have the problem's type.
+[[nodiscard]] double rounding_error(const Problem& problem, double factor, DType stored);
 
 /// Compares each primitive with an f64 reference on the problem's own shape. A primitive must
 /// - stay within error_bound() and within its algorithm's rounding_error(), in relative L2 over all
@@ -105,7 +108,8 @@ struct CheckResult {
                                          const Device& device = {});
 constexpr double kBrightPixel = 1e4;
 
-/// Copies logical nchw data into `layout`, with zeros in pad lanes. Both functions use plain ATen
+/// Copies logical nchw data into `layout`, with zeros in pad lanes, and rounds it to the layout's
+/// type. Both functions use plain ATen
 /// code and no provider, because layout transforms are checked against them.
 [[nodiscard]] at::Tensor to_layout(const at::Tensor& nchw, Layout layout);
 /// Copies data in `layout` with the logical `sizes` to nchw.

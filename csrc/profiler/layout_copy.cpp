@@ -9,6 +9,7 @@ namespace torchalgo {
 
 at::Tensor to_layout(const at::Tensor& nchw, Layout layout) {
   if (layout == Layout::kNchw) return nchw.contiguous();
+  if (is_typed(layout)) return to_layout(nchw, untyped(layout)).to(at::kBFloat16);
   if (layout == Layout::kNhwc) {
     TORCHALGO_ASSERT(nchw.dim() == 4 || nchw.dim() == 5);
     const auto format =

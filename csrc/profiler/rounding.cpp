@@ -34,16 +34,16 @@ bool subtracts_mean(const Problem& problem) {
          std::holds_alternative<BatchNormProblem>(problem);
 }
 
-std::vector<double> sample_offsets(const Problem& problem) {
+std::vector<double> sample_offsets(DType stored) {
   constexpr double kCoarsest = 0.125;  // deviations of 1 keep 3 binary digits
   std::vector<double> offsets = {0, 10, 1000};
-  std::erase_if(offsets, [epsilon = epsilon_of(dtype_of(problem))](double offset) {
+  std::erase_if(offsets, [epsilon = epsilon_of(stored)](double offset) {
     return offset * epsilon > kCoarsest;
   });
   return offsets;
 }
 
-double rounding_error(const Problem& problem, double factor) {
+double rounding_error(const Problem& problem, double factor, DType stored) {
   // Each of n additions rounds a partial sum, which grows with the square root of the terms'
   // number: together 0.2 sqrt(n) of epsilon beside the sum itself (Higham 2002, section 4.2, for
   // random terms); 4 is for an activation and a residual.
@@ -53,7 +53,13 @@ double rounding_error(const Problem& problem, double factor) {
     const std::optional<double> terms = terms_per_element(layer);
     if (terms) roundings += 4 + 0.5 * std::sqrt(*terms);
   }
-  return factor * epsilon_of(dtype_of(problem)) * roundings;
+  const DType dtype = dtype_of(problem);
+  // Inputs, weights and results, each rounded by half an epsilon at most, and by a third of that on
+  // average; an activation may double the error relative to its result. The layers of a chain store
+  // what is between them.
+  const double storing =
+      stored == dtype ? 0 : epsilon_of(stored) * std::sqrt(double(layers_of(problem).size()));
+  return storing + factor * epsilon_of(dtype) * roundings;
 }
 
 }  // namespace torchalgo

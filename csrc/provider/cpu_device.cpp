@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <ATen/cpu/Utils.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -31,12 +32,17 @@ std::string read_isa() {
       kernels::instruction_set(at::get_cpu_capability(), &InstructionSet::capability).name);
 }
 
+// Linux gives a process the tiles when it asks for them. Each CPU that has them has AVX512_BF16.
+bool may_use_amx() { return read_isa() == "avx512" && at::cpu::init_amx(); }
+
 }  // namespace
 
 Device cpu_device() {
   // Only the number of threads may change while the process runs.
-  static const Device kFixed = {
-      .name = read_cpu_name(), .isa = read_isa(), .l2_bytes = read_l2_bytes()};
+  static const Device kFixed = {.name = read_cpu_name(),
+                                .isa = read_isa(),
+                                .l2_bytes = read_l2_bytes(),
+                                .has_amx = may_use_amx()};
   Device device = kFixed;
   device.threads = at::get_num_threads();
   return device;

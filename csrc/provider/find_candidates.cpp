@@ -37,6 +37,7 @@ void ask(const Algorithm& algorithm, const Problem& problem, const Device& devic
   }
   for (std::size_t i = 0; i < offer.primitives.size(); ++i) {
     Primitive& primitive = offer.primitives[i];
+    if (!options.coarse_types && rounds_coarsely(problem, primitive)) continue;
     if (primitive.workspace_bytes > options.workspace_limit_bytes) {
       offers.refusals.push_back(
           {spelling, primitive.name,

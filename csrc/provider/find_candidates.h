@@ -19,6 +19,7 @@ struct CandidateOptions {
   /// a candidate whose activation would run as a separate call, if the same primitive can absorb
   /// the activation.
   bool drop_dominated = false;
+  bool coarse_types = false;     // list primitives that store data in coarser types
   bool runtime_compiled = true;  // false: refuse what is compiled when it first runs
   bool all_knobs = false;        // true: knobs of cuDNN that it does not propose are not dominated
   std::vector<std::string> named = {};  // patterns of matches_name() that are not dominated

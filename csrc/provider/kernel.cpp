@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "provider/kernel.h"
 
+#include <algorithm>
+
 namespace torchalgo {
 
 Packed pack(const Kernel& kernel, const Weights& weights) {
@@ -15,7 +17,13 @@ std::int64_t packed_bytes(const Kernel& kernel) {
 }
 
 Work least_work(const Kernel& kernel) {
-  return kernel.least_work ? kernel.least_work() : Work{0, least_bytes(kernel.problem)};
+  const DType dtype = dtype_of(kernel.problem);
+  const DType stored = stored_type(kernel.primitive, dtype);
+  if (!kernel.least_work) return {0, least_bytes(kernel.problem, stored)};
+  Work work = kernel.least_work();
+  // In coarser types there are fewer bytes, and the highest rate of multiplications is another one.
+  if (stored != dtype) work = {0, std::min(work.bytes, least_bytes(kernel.problem, stored))};
+  return work;
 }
 
 }  // namespace torchalgo

@@ -65,7 +65,7 @@ at::Tensor empty_reused(at::IntArrayRef sizes, at::IntArrayRef strides, at::Scal
 at::Tensor empty_tensor(const std::vector<std::int64_t>& sizes, DType dtype, Layout layout,
                         at::Device device) {
   const TensorShape shape = shape_in(sizes, layout);
-  return empty_reused(shape.sizes, shape.strides, scalar_type(dtype), device);
+  return empty_reused(shape.sizes, shape.strides, scalar_type(element_type(layout, dtype)), device);
 }
 
 at::Tensor empty_result(const Problem& problem, Layout layout, at::Device device) {

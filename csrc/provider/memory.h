@@ -18,7 +18,8 @@ namespace torchalgo {
 /// Allocates an uninitialized result tensor for `problem` in `layout`.
 [[nodiscard]] at::Tensor empty_result(const Problem& problem, Layout layout,
                                       at::Device device = at::kCPU);
-/// Allocates an uninitialized tensor of logical `sizes` ([n, c, (d,) h, w]) in `layout`.
+/// Allocates an uninitialized tensor of logical `sizes` ([n, c, (d,) h, w]) in `layout`, for a
+/// problem of type `dtype`.
 [[nodiscard]] at::Tensor empty_tensor(const std::vector<std::int64_t>& sizes, DType dtype,
                                       Layout layout, at::Device device = at::kCPU);
 /// Allocates a workspace.

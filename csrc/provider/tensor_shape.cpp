@@ -9,7 +9,7 @@ namespace torchalgo {
 
 at::DimVector dense_strides(at::IntArrayRef sizes, Layout layout) {
   TORCHALGO_ASSERT(!is_blocked(layout));
-  const bool channels_last = layout == Layout::kNhwc;
+  const bool channels_last = untyped(layout) == Layout::kNhwc;
   TORCHALGO_ASSERT(!channels_last || sizes.size() == 4 || sizes.size() == 5);
   at::DimVector strides(sizes.size());
   std::int64_t stride = 1;

@@ -23,9 +23,9 @@ using cpu::PackedFloats;
 using cpu::PackedPointers;
 using cpu::PlainKernel;
 
-// Returns null for a tensor that is undefined.
+// Returns null for a tensor that is undefined. Its elements need not be floats: see as_bf16().
 const float* floats_of(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr<float>() : nullptr;
+  return tensor.defined() ? static_cast<const float*>(tensor.const_data_ptr()) : nullptr;
 }
 
 LayerPointers pointers_to(const LayerWeights& layer) {
@@ -94,7 +94,7 @@ at::Tensor run(const PlainKernel& kernel, const KernelArgs& args) {
   kernel.run({.src = {src.data(), src.size()},
               .weights = {weights.data(), weights.size()},
               .residual = floats_of(args.residual),
-              .dst = args.dst.mutable_data_ptr<float>(),
+              .dst = static_cast<float*>(args.dst.mutable_data_ptr()),
               .workspace = args.workspace,
               .strides = {strides.data(), strides.size()}},
              call_threads());

@@ -107,6 +107,15 @@ void bind_graph(py::module_& m) {
   m.def("parse_graph", [](const std::string& text) { return parse_graph(text); });
   py::class_<ImportedGraph>(m, "Imported")
       .def_readonly("graph", &ImportedGraph::graph)
+      .def_property_readonly("module",
+                             [](const ImportedGraph& imported) { return imported.module; })
+      .def_property_readonly("result_names",
+                             [](const ImportedGraph& imported) {
+                               std::vector<std::string> names;
+                               for (const torch::jit::Node* node : imported.nodes)
+                                 names.push_back(node->output(0)->debugName());
+                               return names;
+                             })
       .def(
           "source_calls",
           [](const ImportedGraph& imported, std::size_t node) {
@@ -170,19 +179,26 @@ DeviceKind to_device_kind(const std::string& word) {
 void bind_device(py::module_& m) {
   py::class_<Device>(m, "Device")
       .def(py::init([](const std::string& kind, std::string name, std::string isa, int threads,
-                       std::int64_t l2_bytes, std::string properties, std::string provenance,
-                       int index) {
-             return Device{
-                 to_device_kind(kind),  std::move(name),       std::move(isa), threads, l2_bytes,
-                 std::move(properties), std::move(provenance), index};
+                       std::int64_t l2_bytes, bool has_amx, std::string properties,
+                       std::string provenance, int index) {
+             return Device{.kind = to_device_kind(kind),
+                           .name = std::move(name),
+                           .isa = std::move(isa),
+                           .threads = threads,
+                           .l2_bytes = l2_bytes,
+                           .has_amx = has_amx,
+                           .properties = std::move(properties),
+                           .provenance = std::move(provenance),
+                           .index = index};
            }),
            py::kw_only(), py::arg("kind"), py::arg("name"), py::arg("isa"), py::arg("threads") = 1,
-           py::arg("l2_bytes") = Device().l2_bytes, py::arg("properties") = "",
-           py::arg("provenance") = "", py::arg("index") = -1)
+           py::arg("l2_bytes") = Device().l2_bytes, py::arg("has_amx") = false,
+           py::arg("properties") = "", py::arg("provenance") = "", py::arg("index") = -1)
       .def_readonly("name", &Device::name)
       .def_readonly("isa", &Device::isa)
       .def_readonly("threads", &Device::threads)
       .def_readonly("l2_bytes", &Device::l2_bytes)
+      .def_readonly("has_amx", &Device::has_amx)
       .def_readonly("properties", &Device::properties)
       .def_readonly("provenance", &Device::provenance)
       .def_readonly("index", &Device::index)
@@ -368,28 +384,41 @@ void bind_steps(py::module_& m) {
       "find_candidates",
       [](const Graph& graph, std::int64_t workspace_limit_bytes,
          const std::optional<Device>& device, bool deterministic, bool drop_dominated,
-         bool runtime_compiled, bool all_knobs, std::vector<std::string> named) {
+         bool runtime_compiled, bool all_knobs, std::vector<std::string> named, bool coarse_types) {
         py::gil_scoped_release no_gil;
         return find_candidates(graph, all_algorithms(), device.value_or(cpu_device()),
-                               {workspace_limit_bytes, deterministic, drop_dominated,
-                                runtime_compiled, all_knobs, std::move(named)});
+                               {.workspace_limit_bytes = workspace_limit_bytes,
+                                .deterministic = deterministic,
+                                .drop_dominated = drop_dominated,
+                                .coarse_types = coarse_types,
+                                .runtime_compiled = runtime_compiled,
+                                .all_knobs = all_knobs,
+                                .named = std::move(named)});
       },
       py::arg("graph"), py::arg("workspace_limit_bytes") = std::int64_t{1} << 30,
       py::arg("device") = py::none(), py::arg("deterministic") = false,
       py::arg("drop_dominated") = false, py::arg("runtime_compiled") = true,
-      py::arg("all_knobs") = false, py::arg("named") = std::vector<std::string>());
+      py::arg("all_knobs") = false, py::arg("named") = std::vector<std::string>(),
+      py::arg("coarse_types") = false);
   m.def(
       "offers_of",
       [](const std::string& problem, std::int64_t workspace_limit_bytes,
-         const std::optional<Device>& device) {
+         const std::optional<Device>& device, bool coarse_types) {
         py::gil_scoped_release no_gil;
-        auto offers = offers_of(parse_problem(problem), all_algorithms(),
-                                device.value_or(cpu_device()), {workspace_limit_bytes});
+        auto offers = offers_of(
+            parse_problem(problem), all_algorithms(), device.value_or(cpu_device()),
+            {.workspace_limit_bytes = workspace_limit_bytes, .coarse_types = coarse_types});
         return std::tuple(std::move(offers.primitives), std::move(offers.traits),
                           std::move(offers.refusals));
       },
       py::arg("problem"), py::arg("workspace_limit_bytes") = std::int64_t{1} << 30,
-      py::arg("device") = py::none());
+      py::arg("device") = py::none(), py::arg("coarse_types") = false);
+  m.def("rounds_coarsely", [](const std::string& problem, const Primitive& primitive) {
+    return rounds_coarsely(parse_problem(problem), primitive);
+  });
+  m.def("stored_type", [](const std::string& problem, const Primitive& primitive) {
+    return to_string(stored_type(primitive, dtype_of(parse_problem(problem))));
+  });
   m.attr("STRUCTURE_VERSION") = kStructureVersion;
   m.def("fit_plan",
         [](const Graph& graph, const Plan& plan) { return fit_plan(graph, plan).structure_hash; });
@@ -432,7 +461,7 @@ void bind_measure_options(py::module_& m) {
       .def_readwrite("control", &MeasureOptions::control)
       .def_property("device", nullptr,
                     [](MeasureOptions& options, const std::optional<Device>& device) {
-                      options.device = device.value_or(Device());
+                      options.device = device.value_or(cpu_device());
                     })
       .def_property("board", nullptr,
                     [](MeasureOptions& options, const std::optional<py::buffer>& board) {
@@ -481,7 +510,7 @@ void bind_measuring(py::module_& m) {
         std::vector<std::pair<double, std::string>> results;
         for (auto& result :
              check_primitives(all_algorithms(), parse_problem(problem), primitives, max_rel_error,
-                              seed, device.value_or(Device()), announce)) {
+                              seed, device.value_or(cpu_device()), announce)) {
           results.emplace_back(result.rel_error, std::move(result.failure));
         }
         return results;
@@ -494,7 +523,7 @@ void bind_measuring(py::module_& m) {
          const std::optional<Device>& device) {
         const py::gil_scoped_release no_gil;
         return componentwise_error(all_algorithms(), parse_problem(problem), primitive, seed,
-                                   device.value_or(Device()));
+                                   device.value_or(cpu_device()));
       },
       py::arg("problem"), py::arg("primitive"), py::arg("seed") = 0,
       py::arg("device") = py::none());

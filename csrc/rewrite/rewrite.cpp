@@ -19,6 +19,7 @@
 #include "import/read_layer.h"
 #include "import/shape_query.h"
 #include "ir/view.h"
+#include "provider/weights.h"
 #include "rewrite/concat_slots.h"
 #include "rewrite/plan_fit.h"
 #include "torchscript/own_unit.h"
@@ -188,8 +189,9 @@ class Rewriter {
   void ask_shape(JitNode* node) {
     const int value = index_of_value_.at(node->input(0));
     const auto& versions = versions_[value];
-    const auto strided = std::find_if(versions.begin(), versions.end(), [](const auto& version) {
-      return !is_blocked(version.first);
+    const bool asks_type = node->kind() == torch::jit::prim::dtype;
+    const auto strided = std::find_if(versions.begin(), versions.end(), [&](const auto& version) {
+      return !is_blocked(version.first) && !(asks_type && is_typed(version.first));
     });
     if (strided != versions.end()) {
       node->replaceInput(0, strided->second);
@@ -198,6 +200,12 @@ class Rewriter {
     TORCHALGO_CHECK(!versions.empty(),
                     "TA2202 rewrite_graph: no entry of the plan makes {}, whose shape {} reads",
                     graph_.values[value].name, node->kind().toQualString());
+    if (asks_type) {  // tensors in coarser types stand for one of the model's type
+      const WithInsertPoint at(node);
+      const at::ScalarType dtype = scalar_type(graph_.values[value].dtype.value());
+      node->output()->replaceAllUsesWith(jit_->insertConstant(static_cast<std::int64_t>(dtype)));
+      return;
+    }
     JitValue* answer =
         answer_shape_query(node, versions.begin()->second, graph_.values[value].sizes.at(1));
     node->output()->replaceAllUsesWith(answer);

@@ -50,6 +50,8 @@ class Imported:
     """A frozen module with its data flow; rewrite_graph needs it."""
 
     graph: Graph
+    module: torch._C.ScriptModule
+    result_names: list[str]  # by node of `graph`: its first result in the graph of `module`
     def source_calls(
         self, node: int
     ) -> list[str]: ...  # "file(line): function" of the model's code, the innermost call first
@@ -153,6 +155,7 @@ class Device:
     isa: str
     threads: int
     l2_bytes: int
+    has_amx: bool  # this process may multiply bf16 tiles with AMX
     properties: str  # of a GPU: cuDNN's device property JSON
     provenance: str  # of a GPU: where the properties come from
     index: int  # of a GPU in this process; -1: it is only described
@@ -164,6 +167,7 @@ class Device:
         isa: str,
         threads: int = 1,
         l2_bytes: int = 1 << 20,
+        has_amx: bool = False,
         properties: str = "",
         provenance: str = "",
         index: int = -1,
@@ -211,13 +215,19 @@ def find_candidates(
     runtime_compiled: bool = True,  # False: leave out what is compiled when it first runs
     all_knobs: bool = False,  # True: measure knobs of cuDNN that it does not propose
     named: Sequence[str] = (),  # patterns of matches_name, to be measured in any case
+    coarse_types: bool = False,  # also primitives that store data in coarser types
 ) -> Candidates: ...
 def transform_candidates(
     graph: Graph, candidates: Candidates, device: Device | None = None
 ) -> list[Candidate]: ...
 def offers_of(
-    problem: str, workspace_limit_bytes: int = 1 << 30, device: Device | None = None
+    problem: str,
+    workspace_limit_bytes: int = 1 << 30,
+    device: Device | None = None,
+    coarse_types: bool = False,
 ) -> tuple[list[Primitive], list[Traits], list[Refusal]]: ...  # traits[i] of primitives[i]
+def rounds_coarsely(problem: str, primitive: Primitive) -> bool: ...  # stores coarser types
+def stored_type(problem: str, primitive: Primitive) -> str: ...  # "f32", "bf16": the coarsest one
 def offer_one(
     problem: str, primitive: Primitive, device: Device
 ) -> tuple[Primitive | None, Traits, str]: ...  # its name and layouts; or the refusal
@@ -267,7 +277,7 @@ def samples_without_noise(
 def check_primitives(
     problem: str,
     primitives: Sequence[Primitive],
-    max_rel_error: float,
+    max_error: float,
     seed: int = 0,
     device: Device | None = None,  # None: the CPU
     board: memoryview | None = None,  # as of measure

@@ -152,9 +152,14 @@ def _facts(device: _C.Device | None) -> dict[str, str]:
         **described,
         "cpu_id": _cpu_id(),
         "onednn": onednn_version(),
-        "capability": torch.backends.cpu.get_cpu_capability(),
+        "capability": _capability(),
         "flags": _cpu_flags(),
     }
+
+
+def _capability() -> str:
+    """Returns the instruction set that ATen uses, such as "AVX512", with "+AMX" if it has tiles."""
+    return torch.backends.cpu.get_cpu_capability() + "+AMX" * _C.cpu_device().has_amx
 
 
 def _cpu_flags() -> str:

@@ -33,8 +33,14 @@ class Predictor(Protocol):
 
 
 def is_trusted(key: Key) -> bool:
-    """Returns True for PyTorch's own algorithms and views. A plan may use them unchecked."""
-    return key.primitive.startswith(("aten.", "layout.aten")) or _C.is_view(key.primitive)
+    """Returns True for PyTorch's own algorithms and views. A plan may use them unchecked.
+
+    An algorithm that stores a tensor in a coarser type than the model's is checked, since the plan
+    needs its error.
+    """
+    if key.primitive.startswith("aten."):
+        return "." not in key.src + key.dst
+    return key.primitive.startswith("layout.aten") or _C.is_view(key.primitive)
 
 
 @dataclass(frozen=True, eq=False)

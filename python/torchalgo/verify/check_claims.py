@@ -44,7 +44,7 @@ except ImportError:  # these two files run without torchalgo
         require,
     )  # fmt: skip
 
-LAYOUTS = {"nchw": 1, "nhwc": 2, "nChw16c": 8}  # a set of layouts is their sum
+LAYOUTS = {"nchw": 1, "nhwc": 2, "nhwc.bf16": 4, "nChw16c": 8}  # a set of layouts is their sum
 TICKS_PER_US = 1024 * 1000
 # A sum or an activation alone. The numbers of an activation follow its name: "leaky_relu0.1".
 NUMBER = r"-?\d+(?:\.\d+)?(?:e-\d+)?"

@@ -36,44 +36,51 @@ class Changes {
     }
   }
 
-  // Tries every map from layouts to their sources (3: not made), and drops what is no tree.
+  // Tries every map from layouts to their sources (kNone: not made), and drops what is no tree.
   Ticks tree(Layout root, const LayoutsOfValue& wanted) {
     const auto [it, is_new] = known_.try_emplace({root, wanted}, kNever);
     if (!is_new) return it->second;
-    for (int code = 0; code < 64; ++code) {
-      const std::array<int, 3> source = {code % 4, code / 4 % 4, code / 16};
+    int maps = 1;
+    for (int layout = 0; layout < kNone; ++layout) maps *= kNone + 1;
+    for (int code = 0; code < maps; ++code) {
+      std::array<int, kNone> source = {};
+      int rest = code;
+      for (int& from : source) {
+        from = rest % (kNone + 1);
+        rest /= kNone + 1;
+      }
       it->second = std::min(it->second, cost_of_map(source, position(root), wanted));
     }
     return it->second;
   }
 
  private:
-  static_assert(kAllLayouts.size() == 3);
+  static constexpr int kNone = kAllLayouts.size();
 
   static int position(Layout layout) {
     const auto found = std::find(kAllLayouts.begin(), kAllLayouts.end(), layout);
     return static_cast<int>(found - kAllLayouts.begin());
   }
 
-  Ticks cost_of_map(const std::array<int, 3>& source, int root,
+  Ticks cost_of_map(const std::array<int, kNone>& source, int root,
                     const LayoutsOfValue& wanted) const {
-    if (source[root] != 3) return kNever;
+    if (source[root] != kNone) return kNever;
     Ticks sum = 0;
-    for (int layout = 0; layout < 3; ++layout) {
+    for (int layout = 0; layout < kNone; ++layout) {
       if (layout == root) continue;
-      if (source[layout] == 3) {
+      if (source[layout] == kNone) {
         if (wanted.count(kAllLayouts[layout]) > 0) return kNever;
         continue;
       }
       int at = layout;
-      for (int steps = 0; at != root && at != 3 && steps < 3; ++steps) at = source[at];
+      for (int steps = 0; at != root && at != kNone && steps < kNone; ++steps) at = source[at];
       if (at != root) return kNever;
       sum = std::min(kNever, sum + direct_[source[layout]][layout]);
     }
     return sum;
   }
 
-  std::array<std::array<Ticks, 3>, 3> direct_;
+  std::array<std::array<Ticks, kNone>, kNone> direct_;
   std::map<std::pair<Layout, LayoutsOfValue>, Ticks> known_;
 };
 

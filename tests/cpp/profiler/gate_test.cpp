@@ -436,7 +436,8 @@ TEST(Gate, PassesEveryRowAsItIs) {
         if (!row.runs_on_cpu) continue;
         const Offer offer = row.offer(problem, cpu_device());
         if (!offer.refusal.empty()) continue;
-        const auto results = check_primitives({row}, problem, offer.primitives, kMaxRelError, 7);
+        const auto results =
+            check_primitives({row}, problem, offer.primitives, kMaxRelError, 7, cpu_device());
         for (std::size_t i = 0; i < results.size(); ++i) {
           EXPECT_EQ(results[i].failure, "") << to_string(offer.primitives[i]) << " " << text;
           ++checked;

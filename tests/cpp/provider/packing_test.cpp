@@ -152,7 +152,8 @@ int check_packed_for(const Problem& other, const Problem& problem) {
         if (packing.empty() || packing != packer.packing || !packer.pack) continue;
         const at::Tensor result = run_once(packing_as(packer, row), problem, each, sample);
         const double error = (result.to(at::kDouble) - reference).norm().item<double>();
-        EXPECT_LE(error, error_bound(problem, 1e-5) * reference.norm().item<double>())
+        EXPECT_LE(error, error_bound(stored_type(each, dtype_of(problem)), 1e-5) *
+                             reference.norm().item<double>())
             << to_string(each) << " on " << to_string(problem) << ", packed by "
             << to_string(packer.primitive) << " for " << to_string(other);
         ++checked;
@@ -265,7 +266,8 @@ TEST(OfferExact, TakesWhatWasOfferedForOtherSizes) {
           if (std::ranges::find(offered, offer.primitives[0]) != offered.end()) continue;
           const at::Tensor result = run_once(row, called, offer.primitives[0], sample);
           const double error = (result.to(at::kDouble) - reference).norm().item<double>();
-          EXPECT_LE(error, error_bound(called, 1e-5) * reference.norm().item<double>())
+          EXPECT_LE(error, error_bound(stored_type(each, dtype_of(called)), 1e-5) *
+                               reference.norm().item<double>())
               << to_string(each) << " on " << to_string(called);
           ++checked;
         }

@@ -13,7 +13,7 @@ from .json_codec import IF_SET, MAY_LACK, decode, encode, parse_json
 TICKS_PER_US = 1024 * 1000
 MOST_WAITING = 0.15  # part of the time; times of a process that waited longer are not kept
 
-Layout = Literal["nchw", "nhwc", "nChw16c"]
+Layout = Literal["nchw", "nhwc", "nhwc.bf16", "nChw16c"]
 LAYOUTS: tuple[Layout, ...] = typing.get_args(Layout)
 Objective = Literal["latency", "energy", "edp"]  # edp: energy x time of the whole plan
 OBJECTIVES: tuple[Objective, ...] = typing.get_args(Objective)
