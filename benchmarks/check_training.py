@@ -114,12 +114,11 @@ def plan_of(
     network: nn.Module, x: Tensor, options: harness.Record
 ) -> tuple[Any, dict[str, dict[str, int]]]:
     """Returns the planned network, and how often its plans have each primitive."""
-    settings = torchalgo.Settings(
-        progress=False, run_untimed=True, max_rel_error=options["max_rel_error"]
-    )
+    settings = torchalgo.Settings(progress=False, run_untimed=True)
     planned: Any = torchalgo.optimize(
-        network, (x,), training=True, budget_s=options["tune_s"], settings=settings
-    )
+        network, (x,), training=True, budget_s=options["tune_s"],
+        max_error=options["max_rel_error"], settings=settings,
+    )  # fmt: skip
     counts: dict[str, dict[str, int]] = {"fwd": {}, "bwd_data": {}, "bwd_filter": {}}
     for node in (node for plan in planned.plan.regions for node in plan.nodes):
         of_kind = counts.get(node.problem.partition("_f32")[0])
@@ -386,7 +385,9 @@ def main() -> int:
     parser.add_argument("--size", type=harness.count, help="128 for gradients, 64 for curves")
     parser.add_argument("--steps", type=harness.count, help="of a curve: 200")
     parser.add_argument("--tune-s", type=harness.seconds, default=120.0, help="seconds of tuning")
-    parser.add_argument("--max-rel-error", type=float, default=1e-5, help="as in Settings")
+    parser.add_argument(
+        "--max-error", dest="max_rel_error", type=float, default=1e-5, help="as in optimize"
+    )
     parser.add_argument("--quick", action="store_true", help="small images, few steps")
     parser.add_argument("--table", action="store_true", help="print tables, measure nothing")
     args = parser.parse_args()

@@ -32,6 +32,7 @@ from torchalgo._distributed.distribute import (
     work_for_rank_0,
 )
 from torchalgo._distributed.heartbeat import Ranks
+from torchalgo._ir.costs import MAX_ERROR
 from torchalgo._ir.plan import Plan
 from torchalgo._measure import process_bench
 from torchalgo._measure.sampling import Bench, cold_bytes
@@ -51,6 +52,7 @@ def tune(
     example_kwargs: Mapping[str, Any] | None = None,
     overrides: Mapping[str, str] | None = None,
     budget_s: float | None = None,
+    max_error: float = MAX_ERROR,
     settings: Settings = DEFAULTS,
     keep: Callable[[Optimized], None] | None = None,
     bench: Bench | None = None,
@@ -66,7 +68,8 @@ def tune(
         fast = torchalgo.tune.tune(model, x, ranks, budget_s=60)
 
     Args:
-        model, example_inputs, example_kwargs, overrides, budget_s, settings: as for `optimize`.
+        model, example_inputs, example_kwargs, overrides, budget_s, max_error, settings:
+            as for `optimize`.
             There is one plan, its objective is "latency", and example_inputs may not be None.
         ranks: the processes. This function enters it as a context.
         keep: called on rank 0 with the result, before the other ranks return. It may write files.
@@ -79,7 +82,9 @@ def tune(
         in model, options, versions or kind of device.
     """
     with ranks:
-        options = Options.of(settings, overrides=overrides, budget_s=budget_s)
+        options = Options.of(
+            settings, overrides=overrides, budget_s=budget_s, max_error=max_error
+        )
         check_model(model)
         progress = Progress(options.progress if ranks.rank == 0 else False)
         call = CallContext.start(Deadline(budget_of_call(budget_s)), progress)

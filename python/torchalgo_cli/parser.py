@@ -16,7 +16,7 @@ from torchalgo_cli.db_parser import add_db
 from torchalgo_cli.install import torchalgo_version
 
 MODES = ("tune", "predict")
-MAX_REL_ERROR = 1e-5
+MAX_ERROR = 1e-5
 OBJECTIVES = ("latency", "energy", "edp")
 DIRECTIONS = ("forward", "backward_data", "backward_filter", "fwd", "bwd_data", "bwd_filter")
 DTYPES = ("f64", "f32", "tf32", "f16", "bf16")
@@ -75,7 +75,7 @@ def _add_optimize(commands: Any) -> None:
         "--training", action="store_true",
         help="plan a training step: the forward pass and the gradients; prints the plan and"
         " writes it to --plan-out. Goes with --input, --plan, --override, --budget, --run-untimed,"
-        " --cost-db, --fresh, --max-rel-error, --memory-limit and --json",
+        " --cost-db, --fresh, --max-error, --memory-limit and --json",
     )  # fmt: skip
     command.add_argument(
         "--memory-limit", type=arguments.byte_count, metavar="BYTES",
@@ -206,7 +206,7 @@ def _add_profile(commands: Any) -> None:
     command.add_argument(
         "--no-check", action="store_true", help="do not compare the results with f64"
     )
-    _add_max_rel_error(command, "the largest relative L2 error of a result against f64")
+    _add_max_error(command, "the largest relative L2 error of a result against f64")
     command.add_argument(
         "--runtime-compiled", action="store_true",
         help="on a GPU: also time engines that cuDNN compiles when they first run; each takes"
@@ -320,7 +320,7 @@ def _add_others(commands: Any) -> None:
         "--rounds", type=arguments.positive, default=15, metavar="N",
         help="samples of each primitive, call or step (default 15)",
     )  # fmt: skip
-    _add_max_rel_error(command, "with --check: the largest relative L2 error")
+    _add_max_error(command, "with --check: the largest relative L2 error")
 
     command = _add_command(
         commands, "check-outputs", "compare an optimized model with the original on your data",
@@ -340,7 +340,7 @@ def _add_others(commands: Any) -> None:
         help="the original, a TorchScript or an ONNX file, or package.module:factory; required if"
         " `model` is a .pt file of torchalgo. It must have the same weights",
     )  # fmt: skip
-    _add_max_rel_error(command, "the largest relative L2 error")
+    _add_max_error(command, "the largest relative L2 error")
 
     command = _add_command(
         commands, "check-plan", "check the proof in a plan file, without the planner",
@@ -395,9 +395,9 @@ def _add_target(command: argparse.ArgumentParser) -> None:
     _add_workspace_limit(command)
 
 
-def _add_max_rel_error(command: argparse.ArgumentParser, text: str) -> None:
+def _add_max_error(command: argparse.ArgumentParser, text: str) -> None:
     command.add_argument(
-        "--max-rel-error", type=arguments.bound, default=MAX_REL_ERROR, metavar="E",
+        "--max-error", type=arguments.bound, default=MAX_ERROR, metavar="E",
         help=f"{text} (default %(default)s)",
     )  # fmt: skip
 
@@ -484,7 +484,7 @@ def _add_tuning(command: argparse.ArgumentParser) -> None:
         "--fresh", action="store_true",
         help="ignore what the database has for this model; measure again and replace it",
     )  # fmt: skip
-    _add_max_rel_error(
+    _add_max_error(
         command,
         "the largest relative L2 error of each convolution against f64, and of the outputs"
         " against the given model",

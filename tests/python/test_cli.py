@@ -100,7 +100,7 @@ def test_bench_times_every_primitive(capsys: pytest.CaptureFixture[str]) -> None
 def test_bench_check_passes_or_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ok" in run(capsys, "bench", "--check", "cpu.im2col_gemm", CONV)
     out = run(
-        capsys, "bench", "--check", "cpu.im2col_gemm", CONV, "--max-rel-error", "1e-30",
+        capsys, "bench", "--check", "cpu.im2col_gemm", CONV, "--max-error", "1e-30",
         "--json", code=1,
     )  # fmt: skip
     assert json.loads(out)[0]["failure"]

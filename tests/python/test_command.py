@@ -64,7 +64,7 @@ def test_no_help_and_no_wrong_usage_imports_torch() -> None:
 
 def test_the_parser_knows_the_words_that_torchalgo_knows() -> None:
     assert get_args(settings.Mode) == parser.MODES
-    assert parser.MAX_REL_ERROR == costs.MAX_REL_ERROR
+    assert parser.MAX_ERROR == costs.MAX_ERROR
     assert parser.OBJECTIVES == plan.OBJECTIVES
     directions = (*problems.DIRECTION_WORDS, *problems.DIRECTIONS)
     assert directions == parser.DIRECTIONS
@@ -145,7 +145,7 @@ def usage(capsys: pytest.CaptureFixture[str], *words: str) -> str:
             ("candidates", "m.pt", "--direction", "up"),
             "expected one of forward, backward_data",
         ),
-        (("check-outputs", "m.pt", "d.pt", "--max-rel-error", "nan"), "'nan' is no number above 0"),
+        (("check-outputs", "m.pt", "d.pt", "--max-error", "nan"), "'nan' is no number above 0"),
     ],
 )
 def test_wrong_usage_suggests_what_was_meant(
@@ -172,7 +172,6 @@ def test_each_setting_has_a_flag_and_the_same_default(command: str) -> None:
         "runtime_compiled": (["--runtime-compiled"], True),
         "all_knobs": (["--all-knobs"], True),
         "weight_limit_bytes": (["--weight-limit", "20MB"], 20_000_000),
-        "max_rel_error": (["--max-rel-error", "1e-3"], 1e-3),
         "max_componentwise_error": (["--max-componentwise-error", "1e-6"], 1e-6),
         "progress": (["--quiet"], False),
     }
@@ -193,6 +192,8 @@ def test_each_setting_has_a_flag_and_the_same_default(command: str) -> None:
     for name, (words, value) in flags.items():
         given = tuning_arguments(read([*needed, *words]))["settings"]
         assert given == dataclasses.replace(settings.Settings(), **{name: value})
+    assert tuning_arguments(read(needed))["max_error"] == settings.Options().max_error
+    assert tuning_arguments(read([*needed, "--max-error", "1e-3"]))["max_error"] == 1e-3
 
 
 def test_no_command_prints_the_help_and_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -461,7 +461,7 @@ def test_a_function_with_a_number_and_two_models_is_right() -> None:
     [
         ({"budget": 3}, r"TA1001 .*options\['budget'\] is unknown"),
         ({"new_shapes": "all"}, r"TA1001 .*new_shapes"),
-        ({"max_rel_error": 0}, r"TA1001 .*max_rel_error"),
+        ({"max_error": 0}, r"TA1001 .*max_error"),
         ({"training": True}, r"TA1001 .*'training'.* is unknown"),
     ],
 )

@@ -108,10 +108,10 @@ def test_a_second_run_checks_nothing_and_writes_nothing(tune: Run, path: Path) -
 
 
 def test_a_tighter_bound_is_checked_once_and_then_serves_the_looser_one(tune: Run) -> None:
-    tune(max_rel_error=1e-4)
-    assert tune(max_rel_error=1e-6).checked
-    assert not tune(max_rel_error=1e-6).checked
-    assert not tune(max_rel_error=1e-4).checked
+    tune(max_error=1e-4)
+    assert tune(max_error=1e-6).checked
+    assert not tune(max_error=1e-6).checked
+    assert not tune(max_error=1e-4).checked
 
 
 def test_what_an_older_comparison_let_pass_is_checked_again(

@@ -15,7 +15,7 @@ from torch import nn
 
 import torchalgo
 from support.fake_bench import FakeBench
-from support.nets import run_plan
+from support.nets import arguments, run_plan
 from torchalgo import _C
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._capture.freeze import freeze_model
@@ -169,13 +169,13 @@ def test_outputs_that_miss_their_bound_cost_some_layers_winograd_and_not_all() -
     missed = output_error(free(X), frozen(X))
     bound = 0.8 * missed
     assert max(errors_of(free.plan).values()) < bound, "no single layer is out of bounds"
-    fast = run_plan(small_net(), X, max_rel_error=bound)
+    fast = run_plan(small_net(), X, max_error=bound)
     assert output_error(fast(X), frozen(X)) <= bound
     assert fast.plan.rel_error is not None and fast.plan.rel_error <= bound
     assert fast.plan.cost_ticks > free.plan.cost_ticks
     assert len(winograds(fast.plan)) > 0
     assert [n.primitive for n in fast.plan.nodes] != [n.primitive for n in free.plan.nodes]
-    assert "sum of errors" in fast.plan.limits
+    assert "sum of squared errors" in fast.plan.limits
     assert fast.plan.status == "optimal"
 
 
@@ -185,7 +185,7 @@ def test_both_limits_hold_at_once() -> None:
     frozen = freeze_model(small_net(), (X,))
     assert free.plan.weight_bytes is not None
     limit, bound = free.plan.weight_bytes // 2, 0.8 * output_error(free(X), frozen(X))
-    fast = run_plan(small_net(), X, weight_limit_bytes=limit, max_rel_error=bound)
+    fast = run_plan(small_net(), X, weight_limit_bytes=limit, max_error=bound)
     assert fast.weight_bytes <= limit
     assert output_error(fast(X), frozen(X)) <= bound
     assert fast.plan.status == "optimal"
@@ -212,7 +212,7 @@ def test_each_miss_excludes_its_plan_until_no_error_of_ours_is_left(imported: _C
         native = limits.settle()
         seen.append([(n.primitive.name, n.primitive.src, n.problem) for n in native.nodes])
         costs.append(native.cost)
-        total = limits.error_sum(native)
+        total = limits.predicted_error(native)
         tighter = limits.tightened(native, 1e-3, 1e-5)  # far beyond what any sum could explain
         if tighter is None:
             break
@@ -225,18 +225,18 @@ def test_each_miss_excludes_its_plan_until_no_error_of_ours_is_left(imported: _C
     assert limits.tightened(native, float("nan"), 1e-5) is None
 
 
-def test_the_layers_that_give_way_are_the_cheapest_that_keep_the_sum(imported: _C.Imported) -> None:
+def test_the_layers_that_give_way_are_the_cheapest_that_keep_the_sum_of_squares(imported: _C.Imported) -> None:
     fake = FakeBench(invented_ns)
     names = [p.name for list_ in _C.find_candidates(imported.graph).by_anchor for p in
              (c.primitive for c in list_)]  # fmt: skip
     fake.check_errors = {n: 3e-6 if "f4x4" in n else 1e-6 if "f2x2" in n else 1e-7 for n in names}
     limits = make_limits(imported, fake)
     first = limits.settle()
-    total = limits.error_sum(first)
+    total = limits.predicted_error(first)
     tighter = limits.tightened(first, total, 0.6 * total)  # a gain of 1
     assert tighter is not None and limits.settle().cost == first.cost
     native = tighter.settle()
-    kept = limits.error_sum(native)
+    kept = limits.predicted_error(native)
     assert kept <= 0.6 * total
     # Every plan that costs less, as far as single layers tell: swapping any one back breaks the sum
     # or changes nothing.
@@ -245,17 +245,15 @@ def test_the_layers_that_give_way_are_the_cheapest_that_keep_the_sum(imported: _
         before = firsts.get(node.name)
         if not node.primitive.name or before is None or before.cost >= node.cost:
             continue
-        swapped = kept - error_of(limits.tuning.errors, node.problem, node.primitive)
-        swapped += error_of(limits.tuning.errors, before.problem, before.primitive)
-        assert swapped > 0.6 * total * (1 - 1e-6)
+        swapped = kept**2 - error_of(limits.tuning.errors, node.problem, node.primitive) ** 2
+        swapped += error_of(limits.tuning.errors, before.problem, before.primitive) ** 2
+        assert swapped > (0.6 * total) ** 2 * (1 - 1e-6)
 
 
 @pytest.mark.usefixtures("invented")
 def test_a_bound_below_the_roundings_of_ours_still_gives_outputs_that_keep_it() -> None:
     """Of single layers 4e-7 is enough for ATen and not for Winograd."""
-    fast = torchalgo.optimize(
-        small_net(), X, settings=torchalgo.Settings(max_rel_error=4e-7, progress=False)
-    )
+    fast = torchalgo.optimize(small_net(), X, **arguments(max_error=4e-7))
     frozen = freeze_model(small_net(), (X,))
     assert fast.runs == "baseline" or output_error(fast(X), frozen(X)) <= 4e-7
 

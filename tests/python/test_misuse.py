@@ -354,9 +354,9 @@ ROWS = [
     ),
     Row(
         "an allowed error of zero", "TA1001",
-        lambda t: quick(max_rel_error=0),
-        ("max_rel_error=0", "expected a number above 0"),
-        lambda t: quick(max_rel_error=1e-4),
+        lambda t: quick(max_error=0),
+        ("max_error=0", "expected a number between 0 and 1"),
+        lambda t: quick(max_error=1e-4),
     ),
     Row(
         "a limit of memory as text", "TA1001",

@@ -153,7 +153,7 @@ def test_a_strict_plan_refuses_what_the_machine_lacks(
 
 @pytest.mark.parametrize(
     "option",
-    [{"max_rel_error": 0.0}, {"budget_s": -1.0}, {"workspace_limit_bytes": -1}, {"mode": "guess"}],
+    [{"max_error": 0.0}, {"budget_s": -1.0}, {"workspace_limit_bytes": -1}, {"mode": "guess"}],
 )
 def test_an_option_out_of_range_is_an_error(
     net: Net, x: torch.Tensor, option: dict[str, Any]
@@ -183,14 +183,12 @@ def test_a_small_budget_still_gives_a_plan(net: Net, x: torch.Tensor) -> None:
 def test_a_bound_no_algorithm_holds_is_an_error(net: Net, x: torch.Tensor) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval()  # freezing it changes nothing
     with pytest.raises(torchalgo.Error, match="quarantined"):
-        torchalgo.optimize(
-            model, x, settings=torchalgo.Settings(max_rel_error=1e-12, progress=False)
-        )
+        torchalgo.optimize(model, x, **arguments(max_error=1e-12))
 
 
 def test_a_bound_that_freezing_alone_misses_is_an_error(net: Net, x: torch.Tensor) -> None:
-    with pytest.raises(torchalgo.Error, match=r"freezing alone.* pass max_rel_error=\d"):
-        torchalgo.optimize(net, x, settings=torchalgo.Settings(max_rel_error=1e-12, progress=False))
+    with pytest.raises(torchalgo.Error, match=r"freezing alone.* pass max_error=\d"):
+        torchalgo.optimize(net, x, **arguments(max_error=1e-12))
 
 
 def test_a_model_without_convolutions_comes_back_and_says_so() -> None:
@@ -278,7 +276,7 @@ def test_other_dtypes_are_planned_too(net: Net, dtype: torch.dtype, bound: float
     x = torch.rand(1, 3, 24, 24)
     want = net.double()(x.double())
     model = net.to(dtype)
-    fast = run_plan(model, x.to(dtype), max_rel_error=max(1e-5, bound))
+    fast = run_plan(model, x.to(dtype), max_error=max(1e-5, bound))
     assert fast(x.to(dtype)).dtype == dtype
     # The bf16 input is rounded too.
     assert output_error(fast(x.to(dtype)).double(), want) <= bound if dtype != torch.float64 else 1

@@ -108,7 +108,7 @@ def test_ours_functional_and_other_dimensions_are_found() -> None:
 
 
 def test_a_wrong_result_counts_as_not_supported() -> None:
-    found = torchalgo.profile(PROBLEM, directions="fwd", max_rel_error=1e-9, **QUICK)
+    found = torchalgo.profile(PROBLEM, directions="fwd", max_error=1e-9, **QUICK)
     assert not any(row.is_supported for row in found.rows)
     assert "not supported" in str(found)
 

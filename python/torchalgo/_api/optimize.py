@@ -30,6 +30,7 @@ from torchalgo._capture.settings import Options, Plans, Settings, options_of_eac
 from torchalgo._capture.shapes import shapes_of, shapes_text
 from torchalgo._db import CostStore
 from torchalgo._db.environment import texts_here
+from torchalgo._ir.costs import MAX_ERROR
 from torchalgo._ir.plan import Objective, Plan
 from torchalgo._measure import process_bench
 from torchalgo._measure.sampling import Bench
@@ -63,6 +64,7 @@ def optimize(
     plan: TrainingPlan | None = None,
     training: Literal[True],
     budget_s: float | None = None,
+    max_error: float = MAX_ERROR,
     settings: Settings = DEFAULTS,
 ) -> TrainingModule: ...
 @overload
@@ -77,6 +79,7 @@ def optimize(
     training: Literal[False] = False,
     budget_s: float | None = None,
     objective: Objective = "latency",
+    max_error: float = MAX_ERROR,
     settings: Settings = DEFAULTS,
 ) -> Optimized: ...
 def optimize(
@@ -90,6 +93,7 @@ def optimize(
     training: bool = False,
     budget_s: float | None = None,
     objective: Objective = "latency",
+    max_error: float = MAX_ERROR,
     settings: Settings = DEFAULTS,
 ) -> Optimized | TrainingModule:
     """Returns a module that computes the same as `model`, with the fastest algorithm per layer.
@@ -136,6 +140,11 @@ def optimize(
         objective: the quantity that the plan minimizes: "latency", "energy", or "edp", which is
             energy x latency of the whole model. The last two need a meter: the CPU's RAPL counters,
             the GPU's, or your own (torchalgo.energy.use). See docs/energy.md.
+        max_error: the largest relative L2 error of the outputs for the example inputs, compared
+            with the model's, and of each layer that keeps the model's type, compared with f64. If
+            the outputs of a plan exceed it, other primitives are chosen for the layers where this
+            costs least. From 1e-3 on, a layer may also store its tensors in bf16, or its weights in
+            bf16 or f16, where the bound allows it and it pays: see docs/precision.md.
         settings: the rare options, see torchalgo.Settings.
 
     Returns: an Optimized module with the same result up to rounding. `print(fast.plan)` explains
@@ -158,6 +167,7 @@ def optimize(
         training=training,
         budget_s=budget_s,
         objective=objective,
+        max_error=max_error,
     )
     if options.training:
         return _train(

@@ -24,7 +24,7 @@ from torchalgo._C import Error
 from torchalgo._capture.freeze import as_inputs
 from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.choices import DType
-from torchalgo._ir.costs import MAX_REL_ERROR
+from torchalgo._ir.costs import MAX_ERROR
 from torchalgo._ir.plan import format_bytes
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
 from torchalgo._ir.problems import (
@@ -156,7 +156,7 @@ def profile(
     dtype: DType | torch.dtype | None = None,
     budget_s: float = 2.0,
     check: bool = True,
-    max_rel_error: float = MAX_REL_ERROR,
+    max_error: float = MAX_ERROR,
     workspace_limit_bytes: int = 1 << 30,
     runtime_compiled: bool = False,
 ) -> Profile:
@@ -178,7 +178,7 @@ def profile(
         check: True compares results with f64, the fastest first, until the budget is over and one
             result was right. If there was no time, `rel_error` is None. What was right has a
             `componentwise_error` too, see Settings(max_componentwise_error).
-        max_rel_error: the largest relative L2 of a result; it is larger for lower precisions. A
+        max_error: the largest relative L2 of a result; it is larger for lower precisions. A
             primitive whose result exceeds it counts as not supported.
         workspace_limit_bytes: the most bytes of workspace; primitives that need more are refused.
         runtime_compiled: True also times cuDNN's engines that are compiled when they first run.
@@ -210,7 +210,7 @@ def profile(
         if name not in names:
             names.append(name)
     effort = _Effort(
-        budget_s, max_rel_error if check else None, workspace_limit_bytes, runtime_compiled
+        budget_s, max_error if check else None, workspace_limit_bytes, runtime_compiled
     )
     warn_if_busy(torch.get_num_threads(), None)
     try:

@@ -13,7 +13,7 @@ from torchalgo._base.progress import Event, Progress
 from torchalgo._C import Error
 from torchalgo._capture.shapes import plan_for
 from torchalgo._ir.choices import near
-from torchalgo._ir.costs import MAX_REL_ERROR
+from torchalgo._ir.costs import MAX_ERROR
 from torchalgo._ir.plan import OBJECTIVES, Objective, Plan
 
 Mode = Literal["tune", "predict"]
@@ -34,6 +34,11 @@ def plans_of(plan: Plan | Plans | None) -> list[Plan]:
 OF_TUNING = (
     "objective", "mode", "budget_s", "fresh", "weight_limit_bytes", "memory_limit_bytes",
 )  # fmt: skip
+
+
+# A layer in bf16 or with weights in f16 errs by 2e-4 to 4e-3. With a smaller bound of the outputs,
+# few layers could have such types, so none is measured.
+LEAST_COARSE_ERROR = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +78,6 @@ class Settings:
             gradients. If the fastest plan keeps more, results of batch norms are computed again in
             the backward pass, which takes time. If that is not enough, an error tells what is
             still kept. None: no limit.
-        max_rel_error: the largest relative L2 error of each convolution against f64, and of the
-            outputs against the given model's. f16, bf16 and tf32 round more coarsely, so they have
-            bounds of their own. If the outputs of a plan exceed it, other primitives are chosen for
-            the layers where this costs least. See docs/limits.md.
         max_componentwise_error: the largest error of a single result of a convolution, relative to
             the sum of the sizes of its terms. It is found on an image with pixels that are 1e4
             times as large as the others. The bound restricts Winograd, FFT and Strassen, which
@@ -98,7 +99,6 @@ class Settings:
     all_knobs: bool = False
     weight_limit_bytes: int | None = None
     memory_limit_bytes: int | None = None
-    max_rel_error: float = MAX_REL_ERROR
     max_componentwise_error: float | None = None
     progress: bool | Callable[[Event], None] | Progress = True
 
@@ -120,10 +120,6 @@ class Settings:
                 raise Error(
                     f"TA1001 Settings: {name}={value!r}, expected a number of bytes, 0 or more"
                 )
-        if not _is_number(self.max_rel_error) or not self.max_rel_error > 0:
-            raise Error(
-                f"TA1001 Settings: max_rel_error={self.max_rel_error!r}, expected a number above 0"
-            )
         most = self.max_componentwise_error
         if most is not None and not (_is_number(most) and most > 0):
             raise Error(
@@ -156,7 +152,13 @@ class Options(Settings):
     training: bool = False
     budget_s: float | None = None
     objective: Objective = "latency"
+    max_error: float = MAX_ERROR
     whole_budget_s: float = 0.0  # of the call of which this is one plan or one part
+
+    @property
+    def has_coarse_types(self) -> bool:
+        """Whether `max_error` leaves room for primitives that store data in coarser types."""
+        return self.max_error >= LEAST_COARSE_ERROR
 
     @staticmethod
     def of(settings: Settings, **arguments: Any) -> Options:
@@ -222,6 +224,11 @@ def _check(options: Options) -> None:
                 f"TA1002 optimize: plan= is applied as it is, so {field.name}={value!r} has no"
                 f" effect: leave {field.name} out, or leave plan= out to make a new plan"
             )
+    if not _is_number(options.max_error) or not 0 < options.max_error < 1:
+        raise Error(
+            f"TA1001 optimize: max_error={options.max_error!r}, expected a number between 0 and 1,"
+            " such as 1e-5, or 1e-2 to allow layers in bf16"
+        )
     if not options.training:
         _check_plans(options.plan)
     seconds = options.budget_s

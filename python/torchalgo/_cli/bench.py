@@ -182,7 +182,7 @@ def _check(
             hint = near(args.check, known, 0.75) or supported
             text = f"there is no primitive {args.check!r}{hint}"
         raise Error(f"TA4005 bench: {text}")
-    results = Bench.on(None).check(problem, chosen, args.max_rel_error)
+    results = Bench.on(None).check(problem, chosen, args.max_error)
     records = [
         {"problem": problem, **_spelled(p), "rel_error": error, "failure": failure}
         for p, (error, failure) in zip(chosen, results, strict=True)

@@ -134,7 +134,7 @@ def _profile(args: argparse.Namespace) -> int:
         dtype=args.dtype,
         budget_s=args.budget,
         check=not args.no_check,
-        max_rel_error=args.max_rel_error,
+        max_error=args.max_error,
         workspace_limit_bytes=args.workspace_limit,
         runtime_compiled=args.runtime_compiled,
     )
@@ -181,7 +181,7 @@ def _check_outputs(args: argparse.Namespace) -> int:
             if isinstance(want, torch.Tensor) and want.dim() == 2:
                 agree += int((got.argmax(1) == want.argmax(1)).sum())
                 count += len(want)
-    passed = worst <= args.max_rel_error
+    passed = worst <= args.max_error
     record = {
         "samples": len(data),
         "max_rel_error": worst,
@@ -192,7 +192,7 @@ def _check_outputs(args: argparse.Namespace) -> int:
         _print_json(record)
     else:
         top1 = f", top-1 agrees on {agree} of {count}" if count else ""
-        bound = f"bound {args.max_rel_error:.0e}"
+        bound = f"bound {args.max_error:.0e}"
         verdict = "ok" if passed else "FAILS"
         print(f"{len(data)} samples: relative L2 at most {worst:.2e} ({bound}){top1}: {verdict}")
     return 0 if passed else EXIT_ERROR
@@ -274,8 +274,8 @@ def _pair(args: argparse.Namespace, data: torch.Tensor) -> tuple[Optimized, nn.M
                 " with --original model.pt|package.module:factory"
             )
     model = load_model(args.model)
-    settings = Settings(progress=sys.stderr.isatty(), max_rel_error=args.max_rel_error)
-    return optimize(model, data[:1], settings=settings), model
+    settings = Settings(progress=sys.stderr.isatty())
+    return optimize(model, data[:1], max_error=args.max_error, settings=settings), model
 
 
 COMMANDS = {

@@ -31,13 +31,13 @@ def tuning_arguments(args: argparse.Namespace) -> dict[str, Any]:
         all_knobs=args.all_knobs,
         weight_limit_bytes=args.weight_limit,
         memory_limit_bytes=getattr(args, "memory_limit", None),  # only of `optimize`
-        max_rel_error=args.max_rel_error,
         max_componentwise_error=args.max_componentwise_error,
         progress=not args.quiet,
     )
     return {
         "overrides": dict(args.override) or None,
         "budget_s": args.budget,
+        "max_error": args.max_error,
         "settings": settings,
     }
 

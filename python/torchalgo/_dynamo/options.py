@@ -11,7 +11,7 @@ from torchalgo._C import Error
 from torchalgo._capture.settings import Settings
 
 NewShapes = Literal["nearest", "predict", "tune"]
-OF_OPTIMIZE = ("overrides", "plan", "budget_s", "objective")
+OF_OPTIMIZE = ("overrides", "plan", "budget_s", "objective", "max_error")
 MODES = {None: "", "default": "", "max-autotune": "tune"}  # of torch.compile
 
 

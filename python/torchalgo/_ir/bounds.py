@@ -37,7 +37,7 @@ UNFUSED_FLOOR = 0.2
 
 # Types whose arithmetic runs on the units that were probed, or on slower ones.
 PROBED_TYPES = ("f32", "f64")
-# Error bounds of types that round so coarsely that no algorithm can meet max_rel_error.
+# Error bounds of types that round so coarsely that no algorithm can meet max_error.
 COARSE_BOUND = {"f16": 4e-3, "bf16": 3e-2, "tf32": 4e-3}
 
 

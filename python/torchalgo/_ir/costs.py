@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TICKS_PER_NS = 1024
 # The default of all bounds of errors: relative L2 of a convolution against f64, and of outputs
 # against the model's.
-MAX_REL_ERROR = 1e-5
+MAX_ERROR = 1e-5
 
 # A candidate with fewer samples than this has lost a race: csrc/profiler/race.h.
 LEAST_SAMPLES = 3

@@ -43,14 +43,14 @@ class CostState:
         rules: Rules,
         bench: Bench,
         cost_file: CostFile | None,
-        max_rel_error: float,
+        max_error: float,
         timings: Timings,
         call_ticks: int,
         predictor: CostModel | None = None,  # predicts costs instead of measuring
         guide: Guide | None = None,  # makes a predictor for what a budget left unmeasured
     ) -> None:
         self._bench, self._cost_file, self._timings = bench, cost_file, timings
-        self._max_rel_error, self._guide = max_rel_error, guide
+        self._max_error, self._guide = max_error, guide
         self._probes_left = 2  # the second one if the first was disturbed
         with timings.step("look up"):
             peaks = None if cost_file is None else cost_file.read_peaks()
@@ -67,7 +67,7 @@ class CostState:
 
     def bound_of(self, problem: str) -> float:
         """Returns the largest relative L2 error that a candidate of `problem` may have."""
-        return max(self._max_rel_error, COARSE_BOUND.get(dtype_of(problem), 0.0))
+        return max(self._max_error, COARSE_BOUND.get(dtype_of(problem), 0.0))
 
     def known_plan(self, phase: Phase) -> _C.Plan | None:
         """Returns the cheapest plan of `phase`, as if it had begun; None if there is none."""

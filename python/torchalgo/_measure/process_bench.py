@@ -238,18 +238,18 @@ class ProcessBench:
         )
 
     def check(
-        self, problem: str, primitives: Sequence[_C.Primitive], max_rel_error: float
+        self, problem: str, primitives: Sequence[_C.Primitive], max_error: float
     ) -> list[tuple[float, str]]:
         """Checks `primitives` as _C.check_primitives does. Returns (error, failure) of each."""
         if not self._has_worker:
-            return _C.check_primitives(problem, primitives, max_rel_error, device=self._device)
+            return _C.check_primitives(problem, primitives, max_error, device=self._device)
 
         def ask(chosen: Sequence[int]) -> list[Any]:
             request = {
                 "do": "check",
                 "problem": problem,
                 "primitives": [spelled(primitives[i]) for i in chosen],
-                "max_rel_error": max_rel_error,
+                "max_error": max_error,
             }
             return [(e, failure) for e, failure in self._ask(request, [problem] * len(chosen))]
 
@@ -258,7 +258,7 @@ class ProcessBench:
             return self._run(keys, ask, lambda reason: (0.0, reason))
         except NoWorkerError as missing:
             self._go_without(missing)
-            return self.check(problem, primitives, max_rel_error)
+            return self.check(problem, primitives, max_error)
 
     def componentwise(self, tasks: Sequence[Task]) -> list[tuple[float, str]]:
         """Returns the error of each task, and why it has none, see componentwise_errors."""

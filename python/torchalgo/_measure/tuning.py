@@ -25,7 +25,7 @@ from torchalgo import _C
 from torchalgo._base.call_context import CallContext
 from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.time_budget import Deadline
-from torchalgo._ir.costs import MAX_REL_ERROR, Cost, CostFile, Key
+from torchalgo._ir.costs import MAX_ERROR, Cost, CostFile, Key
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.checking import Checker
 from torchalgo._measure.componentwise import too_large_errors
@@ -63,7 +63,7 @@ RESUME_SHARE, MOST_RESUMES = 0.1, 4
 
 @dataclass(frozen=True)
 class TuneSettings:
-    max_rel_error: float = MAX_REL_ERROR
+    max_error: float = MAX_ERROR
     max_componentwise_error: float | None = None
     budget_s: float | None = None
     seed: int = 0
@@ -111,7 +111,7 @@ class Tuning:
             rules,
             self._bench,
             cost_file,
-            settings.max_rel_error,
+            settings.max_error,
             call.timings,
             settings.call_ticks,
             predictor,

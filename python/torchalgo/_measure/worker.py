@@ -246,7 +246,7 @@ def _check(request: Request, board: memoryview) -> list[Any]:
     return _C.check_primitives(
         request["problem"],
         [_C.Primitive(*primitive) for primitive in request["primitives"]],
-        request["max_rel_error"],
+        request["max_error"],
         device=_device(request),
         board=board,
     )

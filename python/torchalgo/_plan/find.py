@@ -45,6 +45,7 @@ def find_candidates(
     runtime_compiled: bool = True,
     all_knobs: bool = False,
     named: Sequence[str] = (),
+    coarse_types: bool = False,
 ) -> _C.Candidates:
     """Returns the candidates of each node.
 
@@ -53,11 +54,12 @@ def find_candidates(
     csrc/provider/dominated.h. Engines that are compiled when they first run
     are left out unless `runtime_compiled`. On a CPU, a call without the activation behind it
     is left out if the same primitive can apply the activation. On a GPU, only deterministic
-    primitives are returned if torch's flags ask for them.
+    primitives are returned if torch's flags ask for them. If `coarse_types`, primitives that store
+    data in coarser types than the model's are candidates too.
     """
     return _C.find_candidates(
         graph, workspace_limit_bytes, device, is_deterministic(device), drop_dominated,
-        runtime_compiled, all_knobs, named,
+        runtime_compiled, all_knobs, named, coarse_types,
     )  # fmt: skip
 
 

@@ -12,9 +12,11 @@ from typing import Any
 
 from torchalgo import _C
 from torchalgo._ir.costs import Key, key_of
-from torchalgo._measure.knowledge import Knowledge
+from torchalgo._ir.plan import PlanNode
+from torchalgo._measure.knowledge import Knowledge, is_trusted
 from torchalgo._measure.steps import Planner
 from torchalgo._measure.tuning import Tuning
+from torchalgo._plan.sensitivities import Sensitivity
 
 # A limit that is no integer is divided into this many units. The amount of each candidate is
 # rounded up to whole units.
@@ -28,12 +30,14 @@ MOST_SOLVES = 8
 class Limits:
     """The limits of a tuning's plans. A tighter limit of errors is another value.
 
-    Errors are one additive resource: the sum over the plan of gain * error is at most the bound.
-    `error` is a candidate's own, measured against f64. The gain is the error of the outputs divided
-    by the sum of the candidates' errors.
+    Rounding errors of layers are independent, so their squares add up (Higham 2002, section 2.8).
+    Errors are one additive resource: the sum over the plan of (gain * sensitivity * error)^2 is at
+    most bound^2. `error` is a candidate's own, measured against f64. `sensitivity` is how much the
+    outputs change, relative to a change of the layer's result. The gain corrects the prediction: it
+    is the error of the outputs divided by the predicted one.
 
-    ATen's algorithms count 0, because the outputs are compared with those of ATen's module. A
-    candidate that was not checked yet counts 0, until it is chosen and checked.
+    ATen's algorithms in the model's own type count 0, because the outputs are compared with those
+    of ATen's module. A candidate that was not checked yet counts 0, until it is chosen and checked.
 
     The gain is the largest of all plans whose outputs missed the bound. So each of these plans is
     excluded. By cost, the solver decides which layers change.
@@ -44,8 +48,9 @@ class Limits:
     weight_limit_bytes: int | None = None
     # Bytes of packed weights of each candidate, in the order of found.by_anchor; empty: no limit.
     packed_bytes: Sequence[Sequence[int]] = ()
-    error_budget: float | None = None  # limit of the sum of errors; None: no output missed yet
-    gain: float = 0.0
+    sensitivities: Sequence[Sensitivity] = ()  # by node of the graph; empty: 1 for each
+    bound: float | None = None  # of the outputs' error; None: no output missed it yet
+    gain: float = 0.0  # infinite: only candidates without errors are allowed
     misses: int = 0  # the number of plans whose outputs missed the bound
 
     @staticmethod
@@ -55,6 +60,10 @@ class Limits:
         """Returns the limits before any plan's outputs have missed their bound."""
         packed = [] if weight_limit_bytes is None else _C.packed_bytes_of(tuning.found)
         return Limits(tuning, planner, weight_limit_bytes, packed)
+
+    def predicting(self, sensitivities: Sequence[Sensitivity], bound: float) -> Limits:
+        """Returns limits that keep plans whose predicted error is above `bound` from the start."""
+        return dataclasses.replace(self, sensitivities=sensitivities, bound=bound, gain=1.0)
 
     def settle(self, **options: Any) -> _C.Plan:
         """Returns the cheapest plan within the limits, after measuring and checking it.
@@ -71,23 +80,73 @@ class Limits:
         Args:
             error: the relative L2 of its outputs.
         """
-        total = self.error_sum(native)
+        total = self.predicted_error(native)
         if total == 0:
             return None
-        misses, gain = self.misses + 1, max(self.gain, error / total)
-        is_hopeless = misses > MOST_SOLVES or not math.isfinite(gain)
-        budget = 0.0 if is_hopeless else bound / gain
-        return dataclasses.replace(self, error_budget=budget, gain=gain, misses=misses)
+        misses, factor = self.misses + 1, error / total
+        is_hopeless = misses > MOST_SOLVES or not factor < math.inf
+        gain = math.inf if is_hopeless else max(self.gain, factor)
+        return dataclasses.replace(self, bound=bound, gain=gain, misses=misses)
 
-    def error_sum(self, native: _C.Plan) -> float:
-        """Returns the sum of the errors of the plan's candidates. ATen's algorithms count 0."""
+    def predicted_error(self, native: _C.Plan) -> float:
+        """Returns the error of the plan's outputs that its candidates' errors predict."""
+        return math.sqrt(sum(share**2 for share in self.shares(native).values()))
+
+    def expected_errors(self, native: _C.Plan, nodes: Sequence[PlanNode]) -> dict[str, Any]:
+        """Returns the fields of a plan that tell the predicted errors of its outputs.
+
+        Args:
+            nodes: those of the plan, whose errors are filled in.
+        """
+        if not self.sensitivities or self.bound is None:
+            return {}
+        factor = self.gain if math.isfinite(self.gain) else 1.0
+        shares = {name: factor * share for name, share in self.shares(native).items()}
+        return {
+            "max_error": self.bound,
+            "predicted_error": factor * self.predicted_error(native),
+            "nodes": [
+                dataclasses.replace(node, output_error=shares.get(node.name) or None)
+                for node in nodes
+            ],
+        }
+
+    def shares(self, native: _C.Plan) -> dict[str, float]:
+        """Returns the predicted error of the outputs if only one layer had one, by its name."""
         errors = self.tuning.errors
-        return sum(error_of(errors, node.problem, node.primitive) for node in native.nodes)
+        numbers = {node.name: n for n, node in enumerate(self.tuning.graph.nodes)}
+        covers: dict[str, list[int]] = {}
+        for node in native.nodes:
+            covers.setdefault(node.absorbed_by or node.name, []).append(numbers[node.name])
+        return {
+            node.name: self._share(errors, covers[node.name], node.problem, node.primitive)
+            for node in native.nodes
+            if node.primitive.name
+        }
+
+    def _share(
+        self,
+        errors: Mapping[Key, float],
+        covers: Sequence[int],
+        problem: str,
+        primitive: _C.Primitive,
+    ) -> float:
+        """Returns the error of the outputs by a candidate that computes the nodes `covers`."""
+        own = error_of(errors, problem, primitive)
+        if own == 0 or not self.sensitivities:
+            return own
+        result = self.sensitivities[covers[-1]].result
+        if not _C.rounds_coarsely(problem, primitive):
+            return own * result
+        # The error has equal parts: those of the input, of each layer's weights, of the result. The
+        # input's part is in the share of the call that wrote it.
+        weights = [w for n in covers if (w := self.sensitivities[n].weights) is not None]
+        return own * math.hypot(result, *weights) / math.sqrt(2 + len(weights))
 
     @property
     def are_none(self) -> bool:
         """True if nothing is limited."""
-        return self.weight_limit_bytes is None and self.error_budget is None
+        return self.weight_limit_bytes is None and self.bound is None
 
     def resources(self, knowledge: Knowledge) -> list[_C.Resource]:
         """Returns the limits as resources for make_plan; empty if there are none."""
@@ -96,12 +155,17 @@ class Limits:
             resources.append(
                 _C.Resource("weight bytes", self.packed_bytes, self.weight_limit_bytes)
             )
-        if self.error_budget is not None:
-            errors = [
-                [error_of(knowledge.errors, c.problem, c.primitive) for c in list_]
+        if self.bound is not None:
+            squares = [
+                [
+                    self._share(knowledge.errors, c.covers, c.problem, c.primitive) ** 2
+                    for c in list_
+                ]
                 for list_ in self.tuning.found.by_anchor
             ]
-            resources.append(scaled_resource("sum of errors", errors, self.error_budget))
+            resources.append(
+                scaled_resource("sum of squared errors", squares, (self.bound / self.gain) ** 2)
+            )
         return resources
 
     def described(self) -> dict[str, float]:
@@ -110,10 +174,12 @@ class Limits:
 
 
 def error_of(errors: Mapping[Key, float], problem: str, primitive: _C.Primitive) -> float:
-    """Returns a candidate's error, as far as it counts. It is 0 for ATen's, and if unchecked."""
-    if not primitive.name or primitive.name.startswith("aten."):
-        return 0.0
-    return errors.get(key_of(problem, primitive), 0.0)
+    """Returns a candidate's error, as far as it counts.
+
+    It is 0 if unchecked, and for ATen's own algorithms in the model's type.
+    """
+    key = key_of(problem, primitive)
+    return 0.0 if not primitive.name or is_trusted(key) else errors.get(key, 0.0)
 
 
 def scaled_resource(name: str, amounts: list[list[float]], limit: float) -> _C.Resource:

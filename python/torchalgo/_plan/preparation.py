@@ -110,7 +110,7 @@ class Prepared:
         may_compile = options.runtime_compiled or options.plan is not None
         return find_candidates(
             self.graph, options.workspace_limit_bytes, self.device, is_free, may_compile,
-            options.all_knobs, named,
+            options.all_knobs, named, options.plan is not None or options.has_coarse_types,
         )  # fmt: skip
 
     def output_bound(self, options: Options) -> float:
@@ -119,7 +119,7 @@ class Prepared:
         Raises: torchalgo.Error if the frozen module itself exceeds it, so that no plan can keep it;
             NoCaptureError if the model sorts, or chooses, by values that rounding changes.
         """
-        bound = output_bound(self.graph, options.max_rel_error)
+        bound = output_bound(self.graph, options.max_error)
         if self.capture_error > max(bound, MOST_ROUNDING):
             raise NoCaptureError(
                 "TA1113 optimize: the rounding of folded batch norms alone changes the outputs by"
@@ -130,20 +130,20 @@ class Prepared:
             raise Error(
                 "TA1113 optimize: freezing alone, which folds batch norms into weights, changes the"
                 f" outputs by relative L2 {self.capture_error:.1e}; expected at most {bound:.1e}:"
-                f" pass max_rel_error={2 * self.capture_error:.0e} or more"
+                f" pass max_error={2 * self.capture_error:.0e} or more"
             )
         return bound
 
 
-def output_bound(graph: _C.Graph, max_rel_error: float) -> float:
+def output_bound(graph: _C.Graph, max_error: float) -> float:
     """Returns the largest relative L2 that the outputs may have to the model's.
 
-    This is `max_rel_error`. For types that round more coarsely, it is at least four times the bound
+    This is `max_error`. For types that round more coarsely, it is at least four times the bound
     of one convolution, since rounding errors add up.
     """
     problems = [node.problem for node in graph.nodes if node.problem is not None]
     coarse = [COARSE_BOUND.get(dtype_of(problem), 0.0) for problem in problems]
-    return max([max_rel_error, *(4 * bound for bound in coarse)])
+    return max([max_error, *(4 * bound for bound in coarse)])
 
 
 def prepare(

@@ -56,7 +56,7 @@ def start_tuning(
         found,
         forced_primitives(graph, found, options.overrides),
         TuneSettings(
-            options.max_rel_error,
+            options.max_error,
             options.max_componentwise_error,
             call_ticks=CALL_TICKS if device is None and is_latency else 0,
         ),

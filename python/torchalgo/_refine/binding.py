@@ -68,7 +68,7 @@ def error_of(scripted: ScriptModule, prepared: Prepared) -> float:
 def bind_exact_plan(
     prepared: Prepared, limits: Limits, options: Options, budget: CallBudget
 ) -> Tuned:
-    """Returns the cheapest plan whose outputs keep max_rel_error, with its module and error.
+    """Returns the cheapest plan whose outputs keep max_error, with its module and error.
 
     If there is no such plan, or no time to find it, returns the last plan that was tried. If there
     is no time to bind a plan, and no cost is known, the module is the frozen one, with a NaN error.

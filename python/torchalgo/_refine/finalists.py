@@ -67,6 +67,7 @@ class Finalists:
             rel_error=tuned.error if tuned.error < math.inf else None,
             worst_error=tuned.worst_error if tuned.worst_error < math.inf else None,
             capture_error=prepared.capture_error,
+            **limits.expected_errors(native, plan.nodes),
             limits=limits.described(),
             in_context=context,
             resolve=resolver(prepared.imported, limits, describe),

@@ -314,12 +314,12 @@ def _known_ticks(tuning: Tuning) -> dict[Key, int]:
 
 
 def context_key(
-    tuning: Tuning, weight_limit_bytes: int | None = None, max_rel_error: float = 0.0
+    tuning: Tuning, weight_limit_bytes: int | None = None, max_error: float = 0.0
 ) -> str:
     """Returns a hash of the net and of everything that restricts the plans of a search."""
     graph, forced = tuning.graph, sorted(tuning.rules.forced.items())
     forced += [(node, COMPONENTWISE) for node in sorted(tuning.rules.componentwise)]
-    facts = [RECORD, graph.structure_hash, forced, weight_limit_bytes, max_rel_error]
+    facts = [RECORD, graph.structure_hash, forced, weight_limit_bytes, max_error]
     return "context:" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

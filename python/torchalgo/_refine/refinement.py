@@ -20,6 +20,7 @@ from torchalgo._plan.comparisons import compare_planners
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
 from torchalgo._plan.preparation import Prepared
+from torchalgo._plan.sensitivities import sensitivities_of
 from torchalgo._refine import in_context, left_ops
 from torchalgo._refine.binding import Tuned, bind_exact_plan, choices_of
 from torchalgo._refine.end_of_call import CallBudget
@@ -72,7 +73,7 @@ class Refinement:
         self._limits = Limits.of(tuning, options.weight_limit_bytes, objective.planner)
         self._compared: _Compared | None = None
         self._key = in_context.context_key(
-            tuning, options.weight_limit_bytes, options.max_rel_error
+            tuning, options.weight_limit_bytes, options.max_error
         )
 
     def choose(self) -> Chosen:
@@ -84,6 +85,11 @@ class Refinement:
             enough. Also if no plan keeps the limits.
         """
         most_error = self._prepared.output_bound(self._options)
+        if self._options.has_coarse_types:
+            with self._budget.call.timings.step("values"):
+                found = sensitivities_of(self._prepared.imported, self._prepared.inputs)
+            left = most_error - self._prepared.capture_error
+            self._limits = self._limits.predicting(found, left)
         for _ in range(MOST_SEARCHES):
             self._settle()
             refined, is_new = self._refined(most_error)

@@ -77,7 +77,7 @@ def _check(run: Run, options: Options, store: CostStore | None, call: CallContex
         rules.primitives.setdefault(key, _C.Primitive(key.primitive, key.src, key.dst))
     costs = None if store is None else DeviceCosts.of(store, device, _C.CHANGED_WEIGHTS)
     bench = dataclasses.replace(Bench.on(device, call.deadline), peaks=no_peaks)
-    state = CostState(rules, bench, costs, options.max_rel_error, call.timings, 0)
+    state = CostState(rules, bench, costs, options.max_error, call.timings, 0)
     checker = Checker(state, bench, bench.sampler(rules.primitives, 0, 0), call, device)
 
     def check_unknown() -> None:

@@ -38,7 +38,7 @@ class RegionTuning:
         forced = forced_directions(part.own.graph, graph, found, options.overrides or {})
         bench = Bench.on(device, call.deadline)
         settings = TuneSettings(
-            options.max_rel_error, options.max_componentwise_error, cold_bytes=_C.CHANGED_WEIGHTS
+            options.max_error, options.max_componentwise_error, cold_bytes=_C.CHANGED_WEIGHTS
         )
         guide = None
         if store is not None:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import collections
 import re
 import textwrap
 import typing
 
-from .parts import GuardVerdict, InContext, LeftAlone, PlanTransform, Quarantined
+from .parts import GuardVerdict, InContext, LeftAlone, PlanNode, PlanTransform, Quarantined
 from .text_table import text_table
 from .units import (
     cost_of,
@@ -26,6 +27,7 @@ if typing.TYPE_CHECKING:
 
 MAX_COLUMNS = 120
 LEFT_SHARE = 0.01  # of a call; the outcome does not tell of less time that is left to PyTorch
+MOST_SHARES = 3  # the most calls that are listed with the errors that they cause
 MOST_LEFT = 5  # the most ops of those left to PyTorch that are listed with their times
 _HEAD = ("layer", "primitive", "layout", "fused", "{unit}", "runner-up", "regret {unit}")
 _NUMERIC = (4, 6)
@@ -125,16 +127,37 @@ def _summary(plan: Plan) -> list[str]:
         lines.append(guard_line(plan.guard))
     if plan.rel_error is not None:
         text = f"outputs: relative L2 error {plan.rel_error:.1e}, compared with the given model"
+        if plan.predicted_error is not None and plan.max_error is not None:
+            text += f" (predicted {plan.predicted_error:.1e}, at most {plan.max_error:.1e} allowed)"
         if plan.worst_error is not None:
             text += f"; worst single output {plan.worst_error:.1e}"
         if plan.capture_error is not None:
             text += f" ({plan.capture_error:.1e} before planning)"
         lines.append(text)
+    lines += _type_lines(plan)
     lines += _listed("quarantined", [(_candidate(q), q.reason) for q in plan.quarantined])
     lines += [f"note: {note}" for note in plan.notes]
     lines += _left_lines(plan)
     where = ", ".join(f"{key} {value}" for key, value in plan.environment.items())
     return [*lines, where] if where else lines
+
+
+def coarse_type(node: PlanNode) -> str:
+    """Returns the type of a call's tensors or packed weights if it is coarser than the model's."""
+    found = re.search(r"\.w?(bf16|f16)\b", f"{node.src} {node.dst} {node.primitive}")
+    return found[1] if found else ""
+
+
+def _type_lines(plan: Plan) -> list[str]:
+    """Tells how many calls have which types, and which of them err most in the outputs."""
+    if plan.max_error is None:
+        return []
+    calls = [node for node in plan.nodes if node.primitive]
+    counts = collections.Counter(coarse_type(node) or "the model's type" for node in calls)
+    text = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items()))
+    worst = sorted(calls, key=lambda node: -(node.output_error or 0.0))[:MOST_SHARES]
+    shares = ", ".join(f"{n.name} {n.output_error:.1e}" for n in worst if n.output_error)
+    return [f"types: {text}" + (f"; largest errors of the outputs by: {shares}" if shares else "")]
 
 
 def _wrapped(line: str) -> str:
