@@ -72,12 +72,13 @@ def build_peers(names: list[str], make: Callable[[], Any], x: Any) -> dict[str, 
     return built
 
 
-def tuned(make: Callable[[], Any], x: Any, tune_s: float, **settings: Any) -> tuple[Any, Any]:
+def tuned(
+    make: Callable[[], Any], x: Any, tune_s: float, max_error: float = 1e-5, **settings: Any
+) -> tuple[Any, Any]:
     """Optimizes the network. Returns the module, and what a record says of its plan."""
     start = time.perf_counter()
-    optimized = torchalgo.optimize(
-        make(), x, budget_s=tune_s, settings=torchalgo.Settings(progress=False, **settings)
-    )
+    rare = torchalgo.Settings(progress=False, **settings)
+    optimized = torchalgo.optimize(make(), x, budget_s=tune_s, max_error=max_error, settings=rare)
     build_s = round(time.perf_counter() - start, 2)
     plan = optimized.plan
     return optimized, {

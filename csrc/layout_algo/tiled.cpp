@@ -19,7 +19,7 @@ std::int64_t padded_channels(Layout layout, std::int64_t channels) {
 kernels::TensorView view_of(Layout layout, std::int64_t channels, std::int64_t pixels) {
   const std::int64_t image = element_count(layout, 1, channels, pixels);
   if (layout == Layout::kNchw) return {image, 1, pixels, 1, 0};
-  if (layout == Layout::kNhwc) return {image, channels, 0, channels, 1};
+  if (untyped(layout) == Layout::kNhwc) return {image, channels, 0, channels, 1};
   const std::int64_t block = block_size(layout);
   return {image, block, block * pixels, block, 1};
 }
@@ -29,7 +29,6 @@ Offer offer_tiled(const Problem& problem, const Device&) {
   const auto& change = std::get<TransformProblem>(problem);
   const DType dtype = dtype_of(problem);
   if (dtype != DType::kF32) return {{}, fmt::format("needs f32, got {}", to_string(dtype))};
-  if (is_typed(change.from) || is_typed(change.to)) return {{}, "changes no type"};
   return {{{"layout.tiled", change.from, change.to}}, {}};
 }
 
@@ -42,7 +41,9 @@ kernels::Transform make_transform(const TransformProblem& problem, Layout from, 
   transform.padded_channels = padded_channels(to, problem.c);
   // nhwc is read or written pixel by pixel, so that all of a cache line is used before it is
   // evicted.
-  transform.channels_inner = from == Layout::kNhwc || to == Layout::kNhwc;
+  transform.channels_inner = untyped(from) == Layout::kNhwc || untyped(to) == Layout::kNhwc;
+  transform.src_is_bf16 = is_typed(from);
+  transform.dst_is_bf16 = is_typed(to);
   return transform;
 }
 
@@ -70,8 +71,8 @@ cpu::PlainKernel bind_tiled(const Problem& problem, const Primitive& primitive, 
 
 }  // namespace
 
-// Makes the algorithm of our cache-blocked transposes: f32, between any two layouts; 3-D
-// between nchw and nhwc.
+// Makes the algorithm of our cache-blocked transposes and casts of f32 models, between any two
+// layouts; 3-D between the strided ones.
 Algorithm tiled(const std::string& isa) {
   return {.name = "layout.tiled",
           .rounding = 1,

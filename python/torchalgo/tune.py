@@ -82,9 +82,7 @@ def tune(
         in model, options, versions or kind of device.
     """
     with ranks:
-        options = Options.of(
-            settings, overrides=overrides, budget_s=budget_s, max_error=max_error
-        )
+        options = Options.of(settings, overrides=overrides, budget_s=budget_s, max_error=max_error)
         check_model(model)
         progress = Progress(options.progress if ranks.rank == 0 else False)
         call = CallContext.start(Deadline(budget_of_call(budget_s)), progress)

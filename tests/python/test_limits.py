@@ -225,7 +225,9 @@ def test_each_miss_excludes_its_plan_until_no_error_of_ours_is_left(imported: _C
     assert limits.tightened(native, float("nan"), 1e-5) is None
 
 
-def test_the_layers_that_give_way_are_the_cheapest_that_keep_the_sum_of_squares(imported: _C.Imported) -> None:
+def test_the_layers_that_give_way_are_the_cheapest_that_keep_the_sum_of_squares(
+    imported: _C.Imported,
+) -> None:
     fake = FakeBench(invented_ns)
     names = [p.name for list_ in _C.find_candidates(imported.graph).by_anchor for p in
              (c.primitive for c in list_)]  # fmt: skip

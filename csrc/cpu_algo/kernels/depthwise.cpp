@@ -6,26 +6,34 @@
 namespace torchalgo::kernels {
 namespace {
 
+// Returns true if the elements may lie in blocks of 16 channels.
+template <class Element>
+constexpr bool has_blocks() {
+  return sizeof(Element) == sizeof(float);
+}
+
 // Output columns of one row, one vector of channels.
+template <class Element>
 struct Strip {
-  const float* src;             // pixel of tap (0, 0) of the first column; may lie outside
+  const Element* src;           // pixel of tap (0, 0) of the first column; may lie outside
   const float* weights;         // tap (0, 0)
   const float* bias;            // of these channels
-  const float* residual;        // of the first column; null: none
-  float* dst;                   // of the first column
+  const Element* residual;      // of the first column; null: none
+  Element* dst;                 // of the first column
   std::int64_t x;               // column of `src` in the image, negative in the left padding
   std::int64_t r_begin, r_end;  // tap rows inside the image
 };
-using RunStrip = void (*)(const Depthwise&, const Strip&);
+template <class Element>
+using RunStrip = void (*)(const Depthwise&, const Strip<Element>&);
 
 // Computes a strip for `taps` taps per row without dilation. Each pixel is loaded once and used by
 // all columns that it reaches. `fixed_pixel` is 16, or 0 for conv.pixel.
-template <int taps, int stride, int fixed_pixel, Edge edge, int columns>
-void run_strip(const Depthwise& conv, const Strip& strip) {
+template <class Element, int taps, int stride, int fixed_pixel, Edge edge, int columns>
+void run_strip(const Depthwise& conv, const Strip<Element>& strip) {
   using Reach = TileReach<taps, stride, columns, edge>;
   const std::int64_t pixel = fixed_pixel != 0 ? fixed_pixel : conv.pixel;
   const std::int64_t row_step = conv.dilation_h * conv.w * pixel;
-  const float* row = strip.src + strip.r_begin * row_step;
+  const Element* row = strip.src + strip.r_begin * row_step;
   const float* weights = strip.weights + strip.r_begin * taps * pixel;
   Vec sums[columns];
 #pragma GCC unroll 8
@@ -51,14 +59,14 @@ void run_strip(const Depthwise& conv, const Strip& strip) {
 }
 
 // Computes a strip for any filter. If `is_inside`, all of its taps lie inside the image's columns.
-template <int columns, bool is_inside>
-void run_any_strip(const Depthwise& conv, const Strip& strip) {
+template <class Element, int columns, bool is_inside>
+void run_any_strip(const Depthwise& conv, const Strip<Element>& strip) {
   const std::int64_t step = conv.stride_w * conv.pixel;
   Vec sums[columns];
 #pragma GCC unroll 8
   for (int u = 0; u < columns; ++u) sums[u] = Vec::loadu(strip.bias);
   for (std::int64_t r = strip.r_begin; r < strip.r_end; ++r) {
-    const float* value = strip.src + r * conv.dilation_h * conv.w * conv.pixel;
+    const Element* value = strip.src + r * conv.dilation_h * conv.w * conv.pixel;
     const float* weights = strip.weights + r * conv.s * conv.pixel;
     std::int64_t x = strip.x;
     for (std::int64_t s = 0; s < conv.s; ++s) {
@@ -78,80 +86,84 @@ void run_any_strip(const Depthwise& conv, const Strip& strip) {
 }
 
 // Returns the function for a strip of `columns` of any filter.
-template <bool is_inside>
-RunStrip any_strip_of(int columns) {
-  static constexpr RunStrip kStrips[kColumns] = {
-      &run_any_strip<1, is_inside>, &run_any_strip<2, is_inside>, &run_any_strip<3, is_inside>,
-      &run_any_strip<4, is_inside>, &run_any_strip<5, is_inside>, &run_any_strip<6, is_inside>,
-      &run_any_strip<7, is_inside>,
+template <class Element, bool is_inside>
+RunStrip<Element> any_strip_of(int columns) {
+  static constexpr RunStrip<Element> kStrips[kColumns] = {
+      &run_any_strip<Element, 1, is_inside>, &run_any_strip<Element, 2, is_inside>, &run_any_strip<Element, 3, is_inside>,
+      &run_any_strip<Element, 4, is_inside>, &run_any_strip<Element, 5, is_inside>, &run_any_strip<Element, 6, is_inside>,
+      &run_any_strip<Element, 7, is_inside>,
   };
   return kStrips[columns - 1];
 }
 
-template <int taps, int stride, int fixed_pixel, Edge edge>
-RunStrip strip_of(int columns) {
-  static constexpr RunStrip kStrips[kColumns] = {
-      &run_strip<taps, stride, fixed_pixel, edge, 1>,
-      &run_strip<taps, stride, fixed_pixel, edge, 2>,
-      &run_strip<taps, stride, fixed_pixel, edge, 3>,
-      &run_strip<taps, stride, fixed_pixel, edge, 4>,
-      &run_strip<taps, stride, fixed_pixel, edge, 5>,
-      &run_strip<taps, stride, fixed_pixel, edge, 6>,
-      &run_strip<taps, stride, fixed_pixel, edge, 7>,
+template <class Element, int taps, int stride, int fixed_pixel, Edge edge>
+RunStrip<Element> strip_of(int columns) {
+  static constexpr RunStrip<Element> kStrips[kColumns] = {
+      &run_strip<Element, taps, stride, fixed_pixel, edge, 1>,
+      &run_strip<Element, taps, stride, fixed_pixel, edge, 2>,
+      &run_strip<Element, taps, stride, fixed_pixel, edge, 3>,
+      &run_strip<Element, taps, stride, fixed_pixel, edge, 4>,
+      &run_strip<Element, taps, stride, fixed_pixel, edge, 5>,
+      &run_strip<Element, taps, stride, fixed_pixel, edge, 6>,
+      &run_strip<Element, taps, stride, fixed_pixel, edge, 7>,
   };
   return kStrips[columns - 1];
 }
 
-template <int taps, int stride, int fixed_pixel>
-RunStrip strip_of(int columns, Edge edge) {
+template <class Element, int taps, int stride, int fixed_pixel>
+RunStrip<Element> strip_of(int columns, Edge edge) {
   switch (edge) {
     case Edge::kNone:
-      return strip_of<taps, stride, fixed_pixel, Edge::kNone>(columns);
+      return strip_of<Element, taps, stride, fixed_pixel, Edge::kNone>(columns);
     case Edge::kLeft:
-      return strip_of<taps, stride, fixed_pixel, Edge::kLeft>(columns);
+      return strip_of<Element, taps, stride, fixed_pixel, Edge::kLeft>(columns);
     case Edge::kRight:
-      return strip_of<taps, stride, fixed_pixel, Edge::kRight>(columns);
+      return strip_of<Element, taps, stride, fixed_pixel, Edge::kRight>(columns);
     case Edge::kBoth:
-      return strip_of<taps, stride, fixed_pixel, Edge::kBoth>(columns);
+      return strip_of<Element, taps, stride, fixed_pixel, Edge::kBoth>(columns);
     case Edge::kAny:
       break;
   }
-  return strip_of<taps, stride, 0, Edge::kAny>(columns);
+  return strip_of<Element, taps, stride, 0, Edge::kAny>(columns);
 }
 
 // Returns the function for a strip of `columns` whose first tap lies at image column x.
-template <int taps, int stride>
-RunStrip strip_at(const Depthwise& conv, std::int64_t x, int columns) {
+template <class Element, int taps, int stride>
+RunStrip<Element> strip_at(const Depthwise& conv, std::int64_t x, int columns) {
   const Edge edge = find_edge(taps, stride, x, columns, conv.w);
-  return conv.pixel == kBlock ? strip_of<taps, stride, kBlock>(columns, edge)
-                              : strip_of<taps, stride, 0>(columns, edge);
+  if constexpr (has_blocks<Element>()) {
+    if (conv.pixel == kBlock) return strip_of<Element, taps, stride, kBlock>(columns, edge);
+  }
+  return strip_of<Element, taps, stride, 0>(columns, edge);
 }
 
 // Returns the function for a strip whose first tap lies at image column x.
-RunStrip find_strip(const Depthwise& conv, std::int64_t x, int columns) {
+template <class Element>
+RunStrip<Element> find_strip(const Depthwise& conv, std::int64_t x, int columns) {
   if (conv.dilation_w == 1) {
-    if (conv.s == 3 && conv.stride_w == 1) return strip_at<3, 1>(conv, x, columns);
-    if (conv.s == 3 && conv.stride_w == 2) return strip_at<3, 2>(conv, x, columns);
-    if (conv.s == 5 && conv.stride_w == 1) return strip_at<5, 1>(conv, x, columns);
-    if (conv.s == 5 && conv.stride_w == 2) return strip_at<5, 2>(conv, x, columns);
-    if (conv.s == 7 && conv.stride_w == 1) return strip_at<7, 1>(conv, x, columns);
+    if (conv.s == 3 && conv.stride_w == 1) return strip_at<Element, 3, 1>(conv, x, columns);
+    if (conv.s == 3 && conv.stride_w == 2) return strip_at<Element, 3, 2>(conv, x, columns);
+    if (conv.s == 5 && conv.stride_w == 1) return strip_at<Element, 5, 1>(conv, x, columns);
+    if (conv.s == 5 && conv.stride_w == 2) return strip_at<Element, 5, 2>(conv, x, columns);
+    if (conv.s == 7 && conv.stride_w == 1) return strip_at<Element, 7, 1>(conv, x, columns);
   }
   const std::int64_t last = x + (columns - 1) * conv.stride_w + conv.dilation_w * (conv.s - 1);
-  return x >= 0 && last < conv.w ? any_strip_of<true>(columns) : any_strip_of<false>(columns);
+  return x >= 0 && last < conv.w ? any_strip_of<Element, true>(columns) : any_strip_of<Element, false>(columns);
 }
 
 // One output row of one plane. Its tap rows [r_begin, r_end) lie inside the image.
+template <class Element>
 struct Row {
   const Depthwise& conv;
-  const float* src;  // pixel of tap row 0, column 0; may lie outside
+  const Element* src;  // pixel of tap row 0, column 0; may lie outside
   const float* weights;
   const float* bias;
-  const float* residual;  // null: none
-  float* dst;
+  const Element* residual;  // null: none
+  Element* dst;
   std::int64_t r_begin, r_end;
 
   // Returns the strip that starts at output column `column`, for the vector at `lane` of the pixel.
-  Strip strip(std::int64_t column, std::int64_t lane) const {
+  Strip<Element> strip(std::int64_t column, std::int64_t lane) const {
     const std::int64_t x = column * conv.stride_w - conv.pad_w;
     const std::int64_t out = column * conv.pixel + lane;
     return {src + x * conv.pixel + lane,
@@ -179,7 +191,7 @@ struct Row {
       const std::int64_t begin = conv.q * i / count;
       const std::int64_t columns = conv.q * (i + 1) / count - begin;
       const std::int64_t x = begin * conv.stride_w - conv.pad_w;
-      const RunStrip run_strip = find_strip(conv, x, static_cast<int>(columns));
+      const RunStrip<Element> run_strip = find_strip<Element>(conv, x, static_cast<int>(columns));
       for_each_lane([&](std::int64_t lane) { run_strip(conv, strip(begin, lane)); });
     }
     activate_rows(conv, dst, 1, is_last_block);
@@ -191,24 +203,26 @@ struct Row {
 // previous one. A row is cut into strips of kColumns; the last strip overlaps the one before it.
 constexpr int kTall = 2;
 
+template <class Element>
 struct Rows {
-  const float* src;  // pixel of tap row 0, column 0
+  const Element* src;  // pixel of tap row 0, column 0
   const float* weights;
   const float* bias;
-  const float* residual;  // null: none
-  float* dst;
+  const Element* residual;  // null: none
+  Element* dst;
 };
-using RunRows = void (*)(const Depthwise&, const Rows&);
+template <class Element>
+using RunRows = void (*)(const Depthwise&, const Rows<Element>&);
 
-template <int taps, int stride, int rows, int fixed_pixel, Edge edge>
-inline void run_tall_strip(const Depthwise& conv, const Rows& at, std::int64_t column,
+template <class Element, int taps, int stride, int rows, int fixed_pixel, Edge edge>
+inline void run_tall_strip(const Depthwise& conv, const Rows<Element>& at, std::int64_t column,
                            std::int64_t lane) {
   using Reach = TileReach<taps, stride, kColumns, edge>;
   constexpr int kSourceRows = (rows - 1) * stride + taps;
   const std::int64_t pixel = fixed_pixel != 0 ? fixed_pixel : conv.pixel;
   const std::int64_t row_step = conv.w * pixel;
   const std::int64_t first = column * stride - conv.pad_w;
-  const float* row = at.src + first * pixel + lane;
+  const Element* row = at.src + first * pixel + lane;
   const float* const weights = at.weights + lane;
   Vec sums[rows][kColumns];
 #pragma GCC unroll 2
@@ -246,57 +260,62 @@ inline void run_tall_strip(const Depthwise& conv, const Rows& at, std::int64_t c
 #pragma GCC unroll 2
   for (int o = 0; o < rows; ++o) {
     const std::int64_t out = (o * conv.q + column) * pixel + lane;
-    store_columns(conv, at.residual == nullptr ? nullptr : at.residual + out, at.dst + out, pixel,
-                  sums[o]);
+    store_columns<kColumns, Element>(conv, at.residual == nullptr ? nullptr : at.residual + out,
+                                     at.dst + out, pixel, sums[o]);
   }
 }
 
-template <int taps, int stride, int rows, int fixed_pixel>
-void run_rows(const Depthwise& conv, const Rows& at) {
+template <class Element, int taps, int stride, int rows, int fixed_pixel>
+void run_rows(const Depthwise& conv, const Rows<Element>& at) {
   const std::int64_t pixel = fixed_pixel != 0 ? fixed_pixel : conv.pixel;
   for (std::int64_t next = 0; next < conv.q; next += kColumns) {
     const std::int64_t column = at_most(next, conv.q - kColumns);
     const std::int64_t x = column * stride - conv.pad_w;
     with_edge(find_edge(taps, stride, x, kColumns, conv.w), [&]<Edge edge>() {
       for (std::int64_t group = 0; group < pixel; group += kBlock) {
-        run_tall_strip<taps, stride, rows, fixed_pixel, edge>(conv, at, column,
+        run_tall_strip<Element, taps, stride, rows, fixed_pixel, edge>(conv, at, column,
                                                               at_most(group, pixel - kBlock));
       }
     });
   }
 }
 
-template <int taps, int stride>
-RunRows rows_of(const Depthwise& conv, int rows) {
-  if (conv.pixel == kBlock) {
-    return rows == 1 ? &run_rows<taps, stride, 1, kBlock> : &run_rows<taps, stride, kTall, kBlock>;
+template <class Element, int taps, int stride>
+RunRows<Element> rows_of(const Depthwise& conv, int rows) {
+  if constexpr (has_blocks<Element>()) {
+    if (conv.pixel == kBlock) {
+      return rows == 1 ? &run_rows<Element, taps, stride, 1, kBlock>
+                       : &run_rows<Element, taps, stride, kTall, kBlock>;
+    }
   }
-  return rows == 1 ? &run_rows<taps, stride, 1, 0> : &run_rows<taps, stride, kTall, 0>;
+  return rows == 1 ? &run_rows<Element, taps, stride, 1, 0>
+                   : &run_rows<Element, taps, stride, kTall, 0>;
 }
 
 // Returns the function that computes `rows` rows together, 1 or kTall. Returns null in three cases:
 // the filter has no such function (5x5 with stride 1 keeps the multipliers busy anyway), there are
 // too few registers, or too many columns would be computed twice.
-RunRows find_rows(const Depthwise& conv, int rows) {
+template <class Element>
+RunRows<Element> find_rows(const Depthwise& conv, int rows) {
   if constexpr (kLanes == kBlock) {
     const std::int64_t computed = ceil_div(conv.q, kColumns) * kColumns;
     if (conv.q < kColumns || 6 * conv.q < 5 * computed) return nullptr;
     if (conv.r != conv.s || conv.stride_h != conv.stride_w) return nullptr;
     if (conv.dilation_h != 1 || conv.dilation_w != 1) return nullptr;
-    if (conv.s == 3 && conv.stride_w == 1) return rows_of<3, 1>(conv, rows);
-    if (conv.s == 3 && conv.stride_w == 2) return rows_of<3, 2>(conv, rows);
-    if (conv.s == 5 && conv.stride_w == 2) return rows_of<5, 2>(conv, rows);
+    if (conv.s == 3 && conv.stride_w == 1) return rows_of<Element, 3, 1>(conv, rows);
+    if (conv.s == 3 && conv.stride_w == 2) return rows_of<Element, 3, 2>(conv, rows);
+    if (conv.s == 5 && conv.stride_w == 2) return rows_of<Element, 5, 2>(conv, rows);
   }
   return nullptr;
 }
 
-}  // namespace
-
-namespace TORCHALGO_ISA {
-
-void run_depthwise(const Depthwise& conv, std::int64_t begin, std::int64_t end) {
-  const RunRows tall = find_rows(conv, kTall);
-  const RunRows single = find_rows(conv, 1);
+template <class Element>
+void run(const Depthwise& conv, std::int64_t begin, std::int64_t end) {
+  const auto* const src = reinterpret_cast<const Element*>(conv.src);
+  const auto* const residual = reinterpret_cast<const Element*>(conv.residual);
+  auto* const dst = reinterpret_cast<Element*>(conv.dst);
+  const RunRows<Element> tall = find_rows<Element>(conv, kTall);
+  const RunRows<Element> single = find_rows<Element>(conv, 1);
   for (std::int64_t task = begin; task < end;) {
     const std::int64_t plane = task / conv.p;
     const std::int64_t block = plane % conv.blocks;
@@ -306,26 +325,39 @@ void run_depthwise(const Depthwise& conv, std::int64_t begin, std::int64_t end) 
     const bool is_inside = y >= 0 && y + (conv.r - 1) * conv.dilation_h < conv.h;
     if (single != nullptr && is_inside) {
       const bool is_tall = left >= kTall && y + (kTall - 1) * conv.stride_h + conv.r <= conv.h;
-      const Rows rows = {conv.src + plane * conv.src_plane + y * conv.w * conv.pixel,
-                         conv.weights + block * conv.r * conv.s * conv.pixel,
-                         conv.bias + block * conv.pixel,
-                         conv.residual == nullptr ? nullptr : conv.residual + out, conv.dst + out};
+      const Rows<Element> rows = {src + plane * conv.src_plane + y * conv.w * conv.pixel,
+                                  conv.weights + block * conv.r * conv.s * conv.pixel,
+                                  conv.bias + block * conv.pixel,
+                                  residual == nullptr ? nullptr : residual + out, dst + out};
       (is_tall ? tall : single)(conv, rows);
-      activate_rows(conv, conv.dst + out, is_tall ? kTall : 1, block + 1 == conv.blocks);
+      activate_rows(conv, dst + out, is_tall ? kTall : 1, block + 1 == conv.blocks);
       task += is_tall ? kTall : 1;
       continue;
     }
     ++task;
-    const Row row = {conv,
-                     conv.src + plane * conv.src_plane + y * conv.w * conv.pixel,
-                     conv.weights + block * conv.r * conv.s * conv.pixel,
-                     conv.bias + block * conv.pixel,
-                     conv.residual == nullptr ? nullptr : conv.residual + out,
-                     conv.dst + out,
-                     at_least(ceil_div(at_least(-y, 0), conv.dilation_h), 0),
-                     at_most(ceil_div(at_least(conv.h - y, 0), conv.dilation_h), conv.r)};
+    const Row<Element> row = {
+        conv,
+        src + plane * conv.src_plane + y * conv.w * conv.pixel,
+        conv.weights + block * conv.r * conv.s * conv.pixel,
+        conv.bias + block * conv.pixel,
+        residual == nullptr ? nullptr : residual + out,
+        dst + out,
+        at_least(ceil_div(at_least(-y, 0), conv.dilation_h), 0),
+        at_most(ceil_div(at_least(conv.h - y, 0), conv.dilation_h), conv.r)};
     row.run(block + 1 == conv.blocks);
   }
+}
+
+}  // namespace
+
+namespace TORCHALGO_ISA {
+
+void run_depthwise(const Depthwise& conv, std::int64_t begin, std::int64_t end) {
+  run<float>(conv, begin, end);
+}
+
+void run_depthwise_bf16(const Depthwise& conv, std::int64_t begin, std::int64_t end) {
+  run<Bf16>(conv, begin, end);
 }
 
 }  // namespace TORCHALGO_ISA

@@ -66,8 +66,8 @@ inline void with_edge(Edge edge, const Function& function) {
 
 /// Stores the sums of adjacent pixels with the residual and, if it fits_registers(), the
 /// activation.
-template <int columns>
-inline void store_columns(const Depthwise& conv, const float* residual, float* dst,
+template <int columns, class Element>
+inline void store_columns(const Depthwise& conv, const Element* residual, Element* dst,
                           std::int64_t pixel, Vec (&sums)[columns]) {
   if (residual != nullptr) {
 #pragma GCC unroll 8
@@ -87,7 +87,8 @@ inline void store_columns(const Depthwise& conv, const float* residual, float* d
 }
 
 /// Applies the activation to `rows` output rows if store_columns has not done so.
-inline void activate_rows(const Depthwise& conv, float* dst, std::int64_t rows,
+template <class Element>
+inline void activate_rows(const Depthwise& conv, Element* dst, std::int64_t rows,
                           bool is_last_block) {
   if (fits_registers(conv.activation)) return;
   const std::int64_t pixels = rows * conv.q;

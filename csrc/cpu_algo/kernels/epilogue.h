@@ -192,8 +192,8 @@ inline Vec activate(const Vec& x, const Activation& activation = kind) {
 
 // `activation` is passed by value, since dst might overlap a reference's numbers. The compiler
 // would load these again for each vector.
-template <Activation::Kind kind>
-inline void activate_range(const float* src, float* dst, std::int64_t count,
+template <Activation::Kind kind, class Element>
+inline void activate_range(const Element* src, Element* dst, std::int64_t count,
                            Activation activation) {
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes)
@@ -228,7 +228,8 @@ inline void with_activation(Activation::Kind kind, const Function& function) {
 
 /// Sets the lanes from `channels` on to zero in `pixels` blocks, each `step` floats behind the one
 /// before.
-inline void clear_lanes(float* block, std::int64_t step, std::int64_t pixels,
+template <class Element>
+inline void clear_lanes(Element* block, std::int64_t step, std::int64_t pixels,
                         std::int64_t channels) {
   for (std::int64_t i = 0; i < pixels; ++i, block += step) {
     for (std::int64_t lane = channels; lane < kBlock; ++lane) block[lane] = 0;
@@ -236,7 +237,8 @@ inline void clear_lanes(float* block, std::int64_t step, std::int64_t pixels,
 }
 
 /// Computes dst[i] = activation(src[i]). src may be dst. Otherwise they must not overlap.
-inline void activate(const float* src, float* dst, std::int64_t count,
+template <class Element>
+inline void activate(const Element* src, Element* dst, std::int64_t count,
                      const Activation& activation) {
   with_activation(activation.kind, [&]<Activation::Kind kind>() {
     activate_range<kind>(src, dst, count, activation);

@@ -7,17 +7,19 @@
 
 namespace torchalgo::kernels {
 
-/// The strides of a tensor in floats. Channel c of pixel x of image n lies at
+/// The strides of a tensor in elements. Channel c of pixel x of image n lies at
 /// n * image + c / block * block_stride + x * pixel + c % block * channel.
 struct TensorView {
   std::int64_t image, block, block_stride, pixel, channel;
 };
 
-/// A change of layout. One side may be planar (pixel == 1), which means that a channel's pixels are
-/// adjacent. On any other side, the channels of a pixel are adjacent.
+/// A change of layout, and of the type of elements: at most one side is bf16. One side may be
+/// planar (pixel == 1), which means that a channel's pixels are adjacent. On any other side, the
+/// channels of a pixel are adjacent.
 struct Transform {
-  const float* src;
-  float* dst;
+  const void* src;  // f32, or bf16 if `src_is_bf16`
+  void* dst;
+  bool src_is_bf16, dst_is_bf16;
   TensorView src_view, dst_view;
   std::int64_t pixels;           // d * h * w
   std::int64_t channels;         // of the tensor

@@ -31,13 +31,20 @@ constexpr int kNativeLanes = 4;
 constexpr int kLanes = kNativeLanes < 8 ? 8 : kNativeLanes;  // 16 with AVX-512, else 8
 constexpr int kParts = kLanes / kNativeLanes;                // registers of a Vec
 
+/// A number of bf16, the upper half of an f32. Kernels compute in f32: a Vec is loaded from and
+/// stored to either type.
+using Bf16 = std::uint16_t;
+
 template <int lanes>
 struct Lanes {
   typedef float Floats __attribute__((vector_size(lanes * sizeof(float))));
   typedef std::int32_t Ints __attribute__((vector_size(lanes * sizeof(float))));
+  typedef std::uint32_t Bits __attribute__((vector_size(lanes * sizeof(float))));
+  typedef Bf16 Halves __attribute__((vector_size(lanes * sizeof(Bf16))));
 };
 using Native = Lanes<kNativeLanes>::Floats;
 using NativeInts = Lanes<kNativeLanes>::Ints;
+using NativeBits = Lanes<kNativeLanes>::Bits;
 typedef float UnalignedNative
     __attribute__((vector_size(sizeof(Native)), aligned(alignof(float)), may_alias));
 
@@ -47,6 +54,58 @@ typedef float UnalignedNative
 }
 [[gnu::always_inline]] inline void store_native(const Native& x, float* at) {
   *reinterpret_cast<UnalignedNative*>(at) = x;
+}
+
+#if defined(__AVX512F__)
+[[gnu::always_inline]] inline Native widen(__m256i halves) {
+  // Each 16-bit half of an index selects a half of the source. One permutation is shorter than a
+  // zero extension and a shift.
+  const __m512i index =
+      _mm512_slli_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), 16);
+  return _mm512_castsi512_ps(
+      _mm512_maskz_permutexvar_epi16(0xaaaaaaaa, index, _mm512_castsi256_si512(halves)));
+}
+[[gnu::always_inline]] inline __m256i narrow(const Native& x) {
+  // A NaN becomes the default NaN, whose lower half is 0: rounding does not change it.
+  const __m512i bits = _mm512_castps_si512(_mm512_fixupimm_ps(x, x, _mm512_set1_epi32(0x33), 0));
+  const __mmask16 is_odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+  const __m512i half = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+  const __m512i rounded = _mm512_mask_add_epi32(half, is_odd, half, _mm512_set1_epi32(1));
+  const __m512i index = _mm512_setr_epi32(0x30001, 0x70005, 0xb0009, 0xf000d, 0x130011, 0x170015,
+                                          0x1b0019, 0x1f001d, 0, 0, 0, 0, 0, 0, 0, 0);
+  return _mm512_castsi512_si256(_mm512_permutexvar_epi16(index, rounded));
+}
+#endif
+
+[[gnu::always_inline]] inline Native load_native(const Bf16* at) {
+#if defined(__AVX512F__)
+  return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+#elif defined(__AVX2__)
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+#else
+  Lanes<kNativeLanes>::Halves halves;
+  std::memcpy(&halves, at, sizeof halves);
+  return reinterpret_cast<Native>(__builtin_convertvector(halves, NativeBits) << 16);
+#endif
+}
+/// Rounds to nearest even. A NaN stays a NaN.
+[[gnu::always_inline]] inline void store_native(const Native& x, Bf16* at) {
+#if defined(__AVX512F__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), narrow(x));
+#else
+  const auto bits = reinterpret_cast<NativeBits>(x);
+  const auto is_nan = reinterpret_cast<NativeBits>(x != x);
+  const NativeBits rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16 | (is_nan & 0x7fc0);
+#if defined(__AVX2__)
+  const auto both = reinterpret_cast<__m256i>(rounded);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(at),
+                   _mm_packus_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
+#else
+  const auto halves = __builtin_convertvector(rounded, Lanes<kNativeLanes>::Halves);
+  std::memcpy(at, &halves, sizeof halves);
+#endif
+#endif
 }
 
 /// Returns a vector whose lane i is lane index[i] of a, or lane index[i] - lanes of b.
@@ -60,6 +119,18 @@ template <int lanes, int... index>
 #if defined(__AVX512F__)
 [[gnu::always_inline]] inline __mmask16 first_lanes(std::int64_t count) {
   return static_cast<__mmask16>((1U << count) - 1);
+}
+[[gnu::always_inline]] inline Native load_first(const float* at, __mmask16 lanes) {
+  return _mm512_maskz_loadu_ps(lanes, at);
+}
+[[gnu::always_inline]] inline Native load_first(const Bf16* at, __mmask16 lanes) {
+  return widen(_mm256_maskz_loadu_epi16(lanes, at));
+}
+[[gnu::always_inline]] inline void store_first(const Native& x, float* at, __mmask16 lanes) {
+  _mm512_mask_storeu_ps(at, lanes, x);
+}
+[[gnu::always_inline]] inline void store_first(const Native& x, Bf16* at, __mmask16 lanes) {
+  _mm256_mask_storeu_epi16(at, lanes, narrow(x));
 }
 #endif
 
@@ -78,37 +149,41 @@ struct VecOf {
       : part{low, high} {}
   [[gnu::always_inline]] operator Native() const requires(parts == 1) { return part[0]; }
 
-  [[gnu::always_inline]] static VecOf loadu(const float* at) {
+  template <class Element>  // float or Bf16
+  [[gnu::always_inline]] static VecOf loadu(const Element* at) {
     if constexpr (parts == 1) {
       return VecOf(load_native(at));
     } else {
       return VecOf(load_native(at), load_native(at + kNativeLanes));
     }
   }
-  /// Reads `count` <= kLanes floats only; the other lanes are zero.
-  [[gnu::always_inline]] static VecOf loadu(const float* at, std::int64_t count) {
+  /// Reads `count` <= kLanes elements only; the other lanes are zero.
+  template <class Element>
+  [[gnu::always_inline]] static VecOf loadu(const Element* at, std::int64_t count) {
     if (count == kLanes) return loadu(at);
 #if defined(__AVX512F__)
-    return VecOf(_mm512_maskz_loadu_ps(first_lanes(count), at));
+    return VecOf(load_first(at, first_lanes(count)));
 #else
-    alignas(Native) float lanes[kLanes] = {};
-    std::memcpy(lanes, at, static_cast<std::size_t>(count) * sizeof(float));
+    alignas(Native) Element lanes[kLanes] = {};
+    std::memcpy(lanes, at, static_cast<std::size_t>(count) * sizeof(Element));
     return loadu(lanes);
 #endif
   }
-  [[gnu::always_inline]] void store(float* at) const {
+  template <class Element>
+  [[gnu::always_inline]] void store(Element* at) const {
     store_native(part[0], at);
     if constexpr (parts == 2) store_native(part[1], at + kNativeLanes);
   }
   /// Writes the first `count` <= kLanes lanes only.
-  [[gnu::always_inline]] void store(float* at, std::int64_t count) const {
+  template <class Element>
+  [[gnu::always_inline]] void store(Element* at, std::int64_t count) const {
     if (count == kLanes) return store(at);
 #if defined(__AVX512F__)
-    _mm512_mask_storeu_ps(at, first_lanes(count), part[0]);
+    store_first(part[0], at, first_lanes(count));
 #else
-    alignas(Native) float lanes[kLanes];
+    alignas(Native) Element lanes[kLanes];
     store(lanes);
-    std::memcpy(at, lanes, static_cast<std::size_t>(count) * sizeof(float));
+    std::memcpy(at, lanes, static_cast<std::size_t>(count) * sizeof(Element));
 #endif
   }
 };

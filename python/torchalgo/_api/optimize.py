@@ -15,6 +15,7 @@ from torch.export import ExportedProgram
 
 from torchalgo._api.parts import plan_parts
 from torchalgo._base.call_context import CallContext
+from torchalgo._base.compare_outputs import output_error
 from torchalgo._base.error_code import without_code
 from torchalgo._base.progress import Progress
 from torchalgo._base.script_errors import own_error
@@ -25,6 +26,7 @@ from torchalgo._capture.example_calls import CallShapes, ModelCall, example_call
 from torchalgo._capture.freeze import check_model
 from torchalgo._capture.fx_model import exported_model
 from torchalgo._capture.kept_model import KeptModel, kept_model
+from torchalgo._capture.reference import copied
 from torchalgo._capture.seen import NoCaptureError
 from torchalgo._capture.settings import Options, Plans, Settings, options_of_each
 from torchalgo._capture.shapes import shapes_of, shapes_text
@@ -80,6 +82,7 @@ def optimize(
     budget_s: float | None = None,
     objective: Objective = "latency",
     max_error: float = MAX_ERROR,
+    validation: Sequence[Any] = (),
     settings: Settings = DEFAULTS,
 ) -> Optimized: ...
 def optimize(
@@ -94,6 +97,7 @@ def optimize(
     budget_s: float | None = None,
     objective: Objective = "latency",
     max_error: float = MAX_ERROR,
+    validation: Sequence[Any] = (),
     settings: Settings = DEFAULTS,
 ) -> Optimized | TrainingModule:
     """Returns a module that computes the same as `model`, with the fastest algorithm per layer.
@@ -145,6 +149,8 @@ def optimize(
             the outputs of a plan exceed it, other primitives are chosen for the layers where this
             costs least. From 1e-3 on, a layer may also store its tensors in bf16, or its weights in
             bf16 or f16, where the bound allows it and it pays: see docs/precision.md.
+        validation: a list of other inputs, each like example_inputs. The plan does not depend on
+            them. The largest error of the outputs for them is in `fast.plan.validation_error`.
         settings: the rare options, see torchalgo.Settings.
 
     Returns: an Optimized module with the same result up to rounding. `print(fast.plan)` explains
@@ -182,6 +188,7 @@ def optimize(
     if example_inputs is None and example_kwargs is None and shapes is None:
         return Optimized(original=original)
     calls = example_calls(model, example_inputs, example_kwargs, shapes)
+    inputs = [example_calls(model, each, None)[0] for each in validation]
     try:
         planned = original.plan(calls)
     except RuntimeError as problem:  # of a call of the plan, by which it was timed or compared
@@ -189,9 +196,28 @@ def optimize(
         if own is None:
             raise
         raise own from problem
-    return Optimized(
-        *planned.results, form=planned.form, original=original, as_given=planned.as_given
-    )
+    fast = _module_of(planned, planned.results, original)
+    if not inputs:
+        return fast
+    worst = _worst_error(fast, model, inputs)
+    told = [
+        dataclasses.replace(one, plan=dataclasses.replace(one.plan, validation_error=worst))
+        for one in planned.results
+    ]
+    return _module_of(planned, told, original)
+
+
+def _module_of(planned: Planned, results: Sequence[Result], original: Original) -> Optimized:
+    return Optimized(*results, form=planned.form, original=original, as_given=planned.as_given)
+
+
+def _worst_error(fast: nn.Module, model: nn.Module, calls: Sequence[ModelCall]) -> float:
+    """Returns the largest relative L2 of the outputs of `fast` to those of the model."""
+    with torch.no_grad():
+        return max(
+            output_error(fast(*copied(args), **kwargs), model(*copied(args), **kwargs))
+            for args, kwargs in calls
+        )
 
 
 def _train(model: Any, inputs: Any, options: Options, *, is_plain: bool) -> TrainingModule:

@@ -72,9 +72,7 @@ class Refinement:
         self._options, self._budget = options, budget
         self._limits = Limits.of(tuning, options.weight_limit_bytes, objective.planner)
         self._compared: _Compared | None = None
-        self._key = in_context.context_key(
-            tuning, options.weight_limit_bytes, options.max_error
-        )
+        self._key = in_context.context_key(tuning, options.weight_limit_bytes, options.max_error)
 
     def choose(self) -> Chosen:
         """Returns the plan that stays the optimum after all comparisons.

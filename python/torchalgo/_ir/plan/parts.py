@@ -73,7 +73,7 @@ class PlanNode:
         default=None, metadata=IF_SET
     )  # None if the plan is for latency
     regret_uj: float | None = field(default=None, metadata=IF_SET)
-    # The predicted relative L2 of the outputs if no other call made an error; None if not predicted.
+    # The predicted relative L2 of the outputs if no other call made an error.
     output_error: float | None = field(default=None, metadata=IF_SET)
 
 

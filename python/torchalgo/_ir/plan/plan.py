@@ -68,6 +68,8 @@ class Plan(ShownAsText):
     # Of rel_error, if layers may have coarser types: the bound, and the prediction.
     max_error: float | None = field(default=None, metadata=IF_SET)
     predicted_error: float | None = field(default=None, metadata=IF_SET)
+    # The largest one for the inputs that optimize(validation=) was given.
+    validation_error: float | None = field(default=None, metadata=IF_SET)
     # The largest error of a single output, relative to its size plus the median size of its tensor.
     worst_error: float | None = field(default=None, metadata=IF_SET)
     # Bytes of all nodes; None if not written. The model's own weights stay beside the packed ones.

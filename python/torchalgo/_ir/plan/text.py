@@ -134,6 +134,8 @@ def _summary(plan: Plan) -> list[str]:
         if plan.capture_error is not None:
             text += f" ({plan.capture_error:.1e} before planning)"
         lines.append(text)
+    if plan.validation_error is not None:
+        lines.append(f"validation inputs: relative L2 error at most {plan.validation_error:.1e}")
     lines += _type_lines(plan)
     lines += _listed("quarantined", [(_candidate(q), q.reason) for q in plan.quarantined])
     lines += [f"note: {note}" for note in plan.notes]

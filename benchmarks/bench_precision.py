@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What an error of 1e-2 is worth: our plans in f32 and under max_error, beside OpenVINO's default.
+
+    python benchmarks/bench_precision.py --threads 2
+    python benchmarks/bench_precision.py --threads 2 --batch 8 --limit-minutes 50
+    python benchmarks/bench_precision.py --only resnet50 mobilenet_v2 --again
+    python benchmarks/bench_precision.py --table
+
+On a processor with bf16, OpenVINO computes in bf16 unless it is told otherwise. The engines:
+torchalgo in f32, torchalgo_error, which is torchalgo with --max-error, openvino and onnxruntime in
+f32, and openvino_default and openvino_throughput, which have OpenVINO's own precision. The record
+has the error of each against f64, and the error that the plan predicted. Weights are random. Each
+batch norm has the mean and the variance of what it reads for some random images, so that the errors
+of early layers grow on their way, as they do in a trained network.
+
+Each network runs in a process of its own. In a round, each engine makes a call untimed, then
+--inner timed ones. Takes about 5 minutes per network. Appends one JSON line per network to
+benchmarks/results/precision.jsonl. A network that has a line of this machine with these settings,
+of any commit, is skipped unless --again is given. --table prints the lines as a table in Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import math
+import statistics
+import time
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import engines
+import harness
+from bench_models import relative_error, sample, tuned, wall_us
+from board_networks import SIDE, build, build_input
+from compare import compared, rounded
+from pages import OWN, table
+from torchalgo._ir.plan.text import coarse_type
+
+NETWORKS = (
+    "resnet18", "resnet50", "densenet121", "googlenet", "squeezenet1_1", "mobilenet_v2",
+    "efficientnet_b0", "mnasnet1_0", "regnet_y_400mf", "vgg16",
+)  # fmt: skip
+ERROR = "torchalgo_error"
+OF_OPENVINO: dict[str, dict[str, Any]] = {
+    "openvino": {},
+    "openvino_default": {"INFERENCE_PRECISION_HINT": None},
+    "openvino_throughput": {"INFERENCE_PRECISION_HINT": None, "PERFORMANCE_HINT": "THROUGHPUT"},
+}
+DEFAULTS = ("openvino_default", "openvino_throughput")
+IMAGES = 16  # that the batch norms have seen
+LIMIT_S = 1800.0  # of one network
+
+
+def with_statistics(network: nn.Module, size: int) -> nn.Module:
+    """Gives each batch norm the mean and the variance of what it reads for random images."""
+    norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the mean over all calls
+    for module in network.modules():
+        module.training = isinstance(module, nn.BatchNorm2d)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        network(torch.randn(IMAGES, 3, size, size, generator=generator))
+    return network.eval()
+
+
+def openvino(model: nn.Module, x: Tensor, options: dict[str, Any]) -> tuple[engines.Run, str]:
+    """Returns a call of OpenVINO, one request at a time, and its precision."""
+    config = {**engines.openvino_config(), **options}
+    if "PERFORMANCE_HINT" in options:
+        del config["NUM_STREAMS"]  # the hint chooses them
+    config = {name: value for name, value in config.items() if value is not None}
+    compiled = engines.openvino_compiled(model, x, config)
+    request, array = compiled.create_infer_request(), x.numpy()
+
+    def run() -> Tensor:
+        return torch.from_numpy(request.infer({0: array})[0])
+
+    return run, str(compiled.get_property("INFERENCE_PRECISION_HINT")).split("'")[1]
+
+
+def run_one(name: str, options: harness.Record) -> harness.Record:
+    """Returns the record of one network, measured in this process."""
+    torch.set_num_threads(options["threads"])
+    torch.set_grad_enabled(False)
+    network = with_statistics(build(name), options["size"])
+    x = build_input(name, options["size"], options["batch"])
+    built: dict[str, Any] = {}
+    for own, bound in {OWN: 1e-5, ERROR: options["max_error"]}.items():
+        make = lambda: copy.deepcopy(network)  # noqa: E731
+        optimized, entry = tuned(make, x, options["tune_s"], max_error=bound, cost_db=False)
+        plan = optimized.plan
+        entry["predicted_error"] = plan.predicted_error
+        entry["types"] = dict(Counter(coarse_type(n) or "f32" for n in plan.nodes if n.primitive))
+        built[own] = {"run": (lambda run: lambda: run(x))(optimized), "precision": "plan", **entry}
+    built[OWN]["precision"] = "f32"
+    for engine, of_openvino in OF_OPENVINO.items():
+        run, precision = openvino(copy.deepcopy(network), x, of_openvino)
+        built[engine] = {
+            "run": run,
+            "precision": precision,
+            "version": engines.peer_version("openvino"),
+        }
+    built["onnxruntime"] = {
+        "run": engines.onnxruntime(copy.deepcopy(network), x),
+        "precision": "f32",
+        "version": engines.peer_version("onnxruntime"),
+    }
+    for name_of, engine in built.items():
+        if name_of != "onnxruntime":
+            engine["rel_error"] = relative_error(network, x, engine["run"])
+    taken = sample(built, options["rounds"], options["inner"], options["budget"])
+    record: harness.Record = {
+        **head_of(name, options),
+        "tune_s": options["tune_s"],
+        "engines": {n: {k: v for k, v in e.items() if k != "run"} for n, e in built.items()},
+        "wall_us": wall_us(taken),
+    }
+    record["ratios"] = {
+        f"{peer} over {ERROR}": rounded(ratio)
+        for peer in (OWN, *OF_OPENVINO, "onnxruntime")
+        if (ratio := compared(record, peer, ERROR)) is not None
+    }
+    return record
+
+
+def head_of(name: str, options: harness.Record) -> harness.Record:
+    """Returns the fields of a record that are known before the network runs."""
+    return {
+        "schema": 1, "benchmark": "precision", "network": name,
+        **{key: options[key] for key in ("batch", "size", "threads", "max_error", "machine")},
+        "git": harness.git_state(), "date": time.strftime("%Y-%m-%d"),
+    }  # fmt: skip
+
+
+def key_of(line: harness.Record) -> Any:
+    """Returns what a line stands for; it does not depend on the commit."""
+    names = ("network", "batch", "size", "threads", "max_error")
+    return (*(line[name] for name in names), line["machine"]["cpu"], line["machine"]["isa"])
+
+
+def default_of(line: harness.Record) -> str:
+    """Returns the faster of OpenVINO's hints in its own precision."""
+    return min(DEFAULTS, key=lambda name: statistics.median(line["wall_us"][name]))
+
+
+def cells_of(line: harness.Record) -> list[str]:
+    """Returns the cells of a network's row."""
+    own, found = line["engines"][ERROR], line["ratios"]
+
+    def over(peer: str) -> str:
+        ratio, low, high = found[f"{peer} over {ERROR}"]
+        return f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
+
+    best = default_of(line)
+    predicted = own["predicted_error"]
+    return [
+        line["network"],
+        str(line["batch"]),
+        f"{statistics.median(line['wall_us'][ERROR]) / 1000:.2f}",
+        over(OWN),
+        over("openvino"),
+        over("onnxruntime"),
+        f"{over(best)} {line['engines'][best]['precision']}",
+        f"{own['rel_error']:.1e}",
+        "" if predicted is None else f"{predicted:.1e}",
+        f"{line['engines'][best]['rel_error']:.1e}",
+    ]
+
+
+HEAD = (
+    "network", "batch", "ms", "over our f32", "over OpenVINO in f32", "over ONNX Runtime in f32",
+    "over OpenVINO's default", "error", "predicted", "OpenVINO's error",
+)  # fmt: skip
+
+
+def show(line: harness.Record) -> None:
+    """Prints a line per network."""
+    if "failure" in line:
+        print(f"{line['network']}: {line['failure']}", flush=True)
+        return
+    print(", ".join(f"{n} {c}" for n, c in zip(HEAD, cells_of(line), strict=True)), flush=True)
+
+
+def summary(lines: list[harness.Record]) -> str:
+    """Returns the geometric means of the ratios, by batch."""
+    texts = []
+    for batch in sorted({line["batch"] for line in lines}):
+        own = [line for line in lines if line["batch"] == batch]
+        for title, peer_of in (("our f32", lambda _: OWN), ("OpenVINO's default", default_of)):
+            ratios = [line["ratios"][f"{peer_of(line)} over {ERROR}"][0] for line in own]
+            mean = math.exp(statistics.fmean(map(math.log, ratios)))
+            texts.append(f"batch {batch}, {len(own)} networks: {mean:.2f} over {title}")
+    return "\n".join(texts)
+
+
+def measure(args: argparse.Namespace, options: harness.Record) -> int:
+    """Measures the networks without a line, or all with --again. Returns the exit status."""
+    known = [] if args.again else [n for n in harness.read_lines(args.out) if "failure" not in n]
+    done = {key_of(line) for line in known}
+    todo = [name for name in args.only if key_of(head_of(name, options)) not in done]
+    print(
+        f"{len(args.only) - len(todo)} of {len(args.only)} networks are in {args.out}", flush=True
+    )
+    env, started, failures = harness.thread_env(args.threads), time.monotonic(), 0
+    for i, name in enumerate(todo):
+        if time.monotonic() - started > 60 * args.limit_minutes:
+            print(f"{len(todo) - i} networks are left; the same command goes on", flush=True)
+            break
+        answer = harness.run_child(run_one, name, options, limit_s=LIMIT_S, env=env)
+        line = {**head_of(name, options), "failure": answer.failure}
+        if answer.failure:
+            failures += 1
+            repro = harness.repro_line(run_one, name, options, env=env)
+            harness.tell_failure(name, answer.failure, repro)
+        else:
+            line = answer.values[-1]
+        harness.record(args.out, line, show=show)
+    return 1 if failures else 0
+
+
+def main() -> int:
+    parser = harness.make_parser(__doc__, harness.RESULTS / "precision.jsonl")
+    parser.add_argument("--threads", type=harness.count, default=2, help="of each engine")
+    parser.add_argument("--size", type=harness.count, default=SIDE, help="side of the images")
+    parser.add_argument("--batch", type=harness.count, default=1, help="images per run")
+    parser.add_argument("--max-error", type=harness.seconds, default=1e-2, help="as in optimize")
+    parser.add_argument("--only", nargs="+", default=NETWORKS, metavar="NAME")
+    parser.add_argument("--again", action="store_true", help="measure what has a line, too")
+    parser.add_argument("--table", action="store_true", help="print the last lines and end")
+    parser.add_argument("--limit-minutes", type=harness.seconds, default=float("inf"))
+    parser.add_argument("--tune-s", type=harness.seconds, default=60.0, help="for each plan")
+    parser.add_argument("--rounds", type=harness.count, default=25)
+    parser.add_argument("--inner", type=harness.count, default=3, help="calls per engine and round")
+    parser.add_argument("--budget", type=harness.seconds, default=45.0, help="seconds of rounds")
+    args = parser.parse_args()
+    if args.table:
+        lines = {key_of(n): n for n in harness.read_lines(args.out) if "failure" not in n}
+        print("\n".join(table(HEAD, map(cells_of, lines.values()))))
+        print(summary(list(lines.values())))
+        return 0
+    options = harness.settings_of(
+        args, "threads", "size", "batch", "max_error", "rounds", "inner", "budget", "tune_s"
+    )
+    return measure(args, {**options, "machine": engines.machine()})
+
+
+if __name__ == "__main__":
+    harness.run_script(main)
