@@ -171,7 +171,7 @@ Algorithm squeeze_excite(const std::string& isa) {
   Algorithm algorithm;
   algorithm.name = "cpu.squeeze_excite";
   algorithm.rounding = 1;
-  algorithm.version = 3;
+  algorithm.version = 4;
   algorithm.offer = offer;
   algorithm.offer_all = offer_all;
   algorithm.bind = [kernels](const Problem& problem, const Primitive& primitive,

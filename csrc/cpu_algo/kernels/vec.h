@@ -34,6 +34,8 @@ constexpr int kParts = kLanes / kNativeLanes;                // registers of a V
 /// A number of bf16, the upper half of an f32. Kernels compute in f32: a Vec is loaded from and
 /// stored to either type.
 using Bf16 = std::uint16_t;
+/// A number of f16, the half precision of IEEE 754. It is only loaded.
+enum class F16 : std::uint16_t {};
 
 template <int lanes>
 struct Lanes {
@@ -60,8 +62,8 @@ typedef float UnalignedNative
 [[gnu::always_inline]] inline Native widen(__m256i halves) {
   // Each 16-bit half of an index selects a half of the source. One permutation is shorter than a
   // zero extension and a shift.
-  const __m512i index =
-      _mm512_slli_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), 16);
+  const __m512i index = _mm512_slli_epi32(
+      _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), 16);
   return _mm512_castsi512_ps(
       _mm512_maskz_permutexvar_epi16(0xaaaaaaaa, index, _mm512_castsi256_si512(halves)));
 }
@@ -89,6 +91,22 @@ typedef float UnalignedNative
   return reinterpret_cast<Native>(__builtin_convertvector(halves, NativeBits) << 16);
 #endif
 }
+[[gnu::always_inline]] inline Native load_native(const F16* at) {
+#if defined(__AVX512F__)
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+#elif defined(__F16C__)
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+#else
+  Lanes<kNativeLanes>::Halves halves;
+  std::memcpy(&halves, at, sizeof halves);
+  const NativeBits bits = __builtin_convertvector(halves, NativeBits);
+  // The exponent's bias is 15 instead of 127.
+  const Native magnitude = reinterpret_cast<Native>((bits & 0x7fff) << 13) * 0x1p112F;
+  const auto is_not_finite = reinterpret_cast<NativeBits>(magnitude >= 65536.0F);
+  return reinterpret_cast<Native>(reinterpret_cast<NativeBits>(magnitude) |
+                                  (is_not_finite & 0x7f800000) | (bits & 0x8000) << 16);
+#endif
+}
 /// Rounds to nearest even. A NaN stays a NaN.
 [[gnu::always_inline]] inline void store_native(const Native& x, Bf16* at) {
 #if defined(__AVX512F__)
@@ -99,8 +117,9 @@ typedef float UnalignedNative
   const NativeBits rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16 | (is_nan & 0x7fc0);
 #if defined(__AVX2__)
   const auto both = reinterpret_cast<__m256i>(rounded);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(at),
-                   _mm_packus_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(at),
+      _mm_packus_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
 #else
   const auto halves = __builtin_convertvector(rounded, Lanes<kNativeLanes>::Halves);
   std::memcpy(at, &halves, sizeof halves);
@@ -149,7 +168,7 @@ struct VecOf {
       : part{low, high} {}
   [[gnu::always_inline]] operator Native() const requires(parts == 1) { return part[0]; }
 
-  template <class Element>  // float or Bf16
+  template <class Element>  // float, Bf16 or F16
   [[gnu::always_inline]] static VecOf loadu(const Element* at) {
     if constexpr (parts == 1) {
       return VecOf(load_native(at));

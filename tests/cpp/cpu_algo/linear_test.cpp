@@ -19,7 +19,9 @@ namespace {
 
 const Primitive kPrimitive = {"cpu.linear", Layout::kNchw, Layout::kNchw};
 const Primitive kPanels = {"cpu.linear.panels", Layout::kNchw, Layout::kNchw};
-const std::vector<Primitive> kBoth = {kPrimitive, kPanels};
+const Primitive kBf16 = {"cpu.linear.wbf16", Layout::kNchw, Layout::kNchw};
+const Primitive kF16 = {"cpu.linear.wf16", Layout::kNchw, Layout::kNchw};
+const std::vector<Primitive> kAll = {kPrimitive, kPanels, kBf16, kF16};
 
 void expect_exact(const std::string& text) {
   const Problem problem = parse_problem(text);
@@ -28,7 +30,8 @@ void expect_exact(const std::string& text) {
     const Offer offer = row.offer(problem, cpu_device());
     ASSERT_EQ(offer.refusal, "") << text;
     const bool has_short_rows = std::get<LinearProblem>(problem).c <= 2048;
-    EXPECT_EQ(offer.primitives, has_short_rows ? kBoth : std::vector<Primitive>{kPrimitive});
+    EXPECT_EQ(offer.primitives,
+              has_short_rows ? kAll : (std::vector<Primitive>{kPrimitive, kBf16, kF16}));
     const auto results = check_primitives({row}, problem, offer.primitives, 1e-6);
     for (const CheckResult& result : results)
       EXPECT_EQ(result.failure, "") << text << " in the " << isa << " build";
@@ -65,6 +68,15 @@ bool has_same_values(const at::Tensor& a, const at::Tensor& b) {
   return a.eq(b).logical_or_(a.ne(a).logical_and_(b.ne(b))).all().item<bool>();
 }
 
+// Returns the weights [k, c] as `primitive` stores them: rounded, in f32.
+at::Tensor as_stored(const at::Tensor& weights, const Primitive& primitive) {
+  if (primitive == kBf16) return weights.to(at::kBFloat16).to(at::kFloat);
+  if (primitive != kF16) return weights;
+  const at::Tensor largest = weights.abs().amax(1, true);
+  const at::Tensor exponent = std::get<1>(at::frexp(largest)).to(at::kFloat).neg().add(8);
+  return weights.ldexp(exponent).to(at::kHalf).to(at::kFloat).ldexp(exponent.neg());
+}
+
 TEST(Linear, AgreesWithF64OnAnySizesInEveryBuild) {
   for (const int n : {1, 2, 3, 4, 5, 6, 7, 13, 32}) {
     for (const int c : {1, 15, 16, 17, 100, 300}) {
@@ -98,21 +110,64 @@ TEST(Linear, AgreesWithF64WhereSeveralThreadsDivideIt) {
 TEST(Linear, GivesTheSameBitsOnAnyNumberOfThreadsInAnyBatchAndFromPanels) {
   const Problem problem = parse_problem("linear_f32_n32c3001_k205+bias+silu");
   const Sample sample = make_sample(problem, 3);
+  const LayerWeights& own = sample.weights[0];
   for (const std::string& isa : isas()) {
-    at::Tensor expected;
-    for (const int count : {1, 2, 3}) {
-      const Threads threads(count);
-      const at::Tensor whole = run_row(isa, sample.src[0], sample.weights[0], "+silu");
-      if (count == 1) expected = whole;
-      EXPECT_TRUE(whole.equal(expected)) << isa << " on " << count << " threads";
-      EXPECT_TRUE(run_row(isa, sample.src[0], sample.weights[0], "+silu", kPanels).equal(expected))
-          << isa << " from panels on " << count << " threads";
+    for (const Primitive& primitive : kAll) {
+      const std::string what = to_string(primitive) + " " + isa;
+      const LayerWeights stored = {as_stored(own.weights, primitive), own.bias};
+      const Threads one(1);
+      const at::Tensor expected = run_row(isa, sample.src[0], stored, "+silu");
+      for (const int count : {1, 2, 3}) {
+        const Threads threads(count);
+        EXPECT_TRUE(run_row(isa, sample.src[0], own, "+silu", primitive).equal(expected))
+            << what << " on " << count << " threads";
+      }
+      for (const int n : {1, 2, 3, 4, 5, 8}) {
+        const at::Tensor part =
+            run_row(isa, sample.src[0].narrow(0, 0, n), own, "+silu", primitive);
+        EXPECT_TRUE(part.equal(expected.narrow(0, 0, n))) << what << " in a batch of " << n;
+      }
     }
-    for (const int n : {1, 2, 3, 5, 8}) {
-      const at::Tensor part =
-          run_row(isa, sample.src[0].narrow(0, 0, n), sample.weights[0], "+silu");
-      EXPECT_TRUE(part.equal(expected.narrow(0, 0, n))) << isa << " in a batch of " << n;
+  }
+}
+
+TEST(Linear, StoresHugeAndTinyWeightsAsFiniteNumbersWithAllDigits) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  const std::vector<float> rows = {kLargest, 1e30F, 65520, 1e-4F, 1e-30F, 1e-34F};
+  const auto k = static_cast<std::int64_t>(rows.size());
+  const at::Tensor weights = at::full({k, 20}, 0.0F);
+  for (std::int64_t row = 0; row < k; ++row) {
+    // The row's other weights are a little smaller, and one has 1000 times less.
+    weights[row].copy_(at::arange(20).mul(0.01).add(0.8).mul(rows[static_cast<std::size_t>(row)]));
+    weights[row][3].fill_(rows[static_cast<std::size_t>(row)]);
+    weights[row][7].fill_(rows[static_cast<std::size_t>(row)] / -1000);
+  }
+  const at::Tensor src = at::eye(20);  // the results are the weights
+  for (const std::string& isa : isas()) {
+    for (const Primitive& primitive : {kBf16, kF16}) {
+      const at::Tensor dst = run_row(isa, src, {weights, {}}, "", primitive);
+      const at::Tensor error = dst.t().sub(weights).div(weights).abs();
+      const double bound = primitive == kF16 ? 0x1p-11 : 0x1p-8;
+      EXPECT_LE(error.max().item<double>(), bound) << to_string(primitive) << " " << isa << "\n"
+                                                   << dst.t();
     }
+  }
+}
+
+TEST(Linear, ScalesARowThatHoldsInfinityByItsLargestFiniteWeight) {
+  const at::Tensor weights = at::full({2, 3}, 1e30F);
+  weights[0][0] = std::numeric_limits<float>::infinity();
+  weights[1][1] = std::nanf("");
+  const at::Tensor src = at::full({1, 3}, 0.0F);
+  src[0][2] = 1;
+  src[0][0] = 1;
+  for (const std::string& isa : isas()) {
+    const at::Tensor dst = run_row(isa, src, {weights, {}}, "", kF16);
+    EXPECT_EQ(dst[0][0].item<float>(), std::numeric_limits<float>::infinity()) << isa;
+    EXPECT_TRUE(std::isnan(dst[0][1].item<float>())) << isa;
+    src[0][0] = 0;  // 0 * infinity
+    EXPECT_TRUE(std::isnan(run_row(isa, src, {weights, {}}, "", kF16)[0][0].item<float>())) << isa;
+    src[0][0] = 1;
   }
 }
 
@@ -137,7 +192,7 @@ TEST(Linear, PassesNanInfinityAndSignedZeroOnAsTorchDoes) {
       const at::Tensor expected = at::linear(src.to(at::kDouble), weights.weights.to(at::kDouble),
                                              weights.bias.to(at::kDouble))
                                       .to(at::kFloat);
-      for (const Primitive& primitive : kBoth) {
+      for (const Primitive& primitive : kAll) {
         const at::Tensor dst = run_row(isa, src, weights, "", primitive);
         EXPECT_TRUE(has_same_values(dst, expected))
             << to_string(primitive) << " " << isa << " " << c << "\n"
@@ -158,7 +213,7 @@ TEST(Linear, ReadsNothingBesideItsTensors) {
         const LayerWeights weights = {whole_numbers({9, c}, 2), whole_numbers({9}, 3)};
         const at::Tensor expected = at::linear(src, weights.weights, weights.bias);
         const LayerWeights enclosed = {among_nans(weights.weights), among_nans(weights.bias)};
-        for (const Primitive& primitive : kBoth) {
+        for (const Primitive& primitive : kAll) {
           EXPECT_TRUE(run_row(isa, among_nans(src), enclosed, "", primitive).equal(expected))
               << to_string(primitive) << " " << isa << " n " << n << " c " << c;
         }
@@ -175,10 +230,12 @@ TEST(Linear, HoldsNoWeightsOfItsOwnButPanelsUnlessTheModelsAreStrided) {
   EXPECT_EQ(packed_bytes(by_rows), 0);
   EXPECT_EQ(held_bytes(pack(by_rows, {plain}), {plain}), 0);
   EXPECT_EQ(packed_bytes(row.prepare(problem, kPanels, cpu_device())), 16 * 32 * 4);
+  EXPECT_EQ(packed_bytes(row.prepare(problem, kBf16, cpu_device())), 16 * 32 * 2);
+  EXPECT_EQ(packed_bytes(row.prepare(problem, kF16, cpu_device())), 16 * 32 * 2 + 16 * 4);
   const LayerWeights strided = {plain.weights.t().contiguous().t(), plain.bias};
   const at::Tensor src = whole_numbers({2, 20}, 3);
   const std::string isa = cpu_device().isa;
-  for (const Primitive& primitive : kBoth) {
+  for (const Primitive& primitive : kAll) {
     EXPECT_TRUE(run_row(isa, src, strided, "", primitive).equal(run_row(isa, src, plain, "")));
   }
 }
@@ -196,6 +253,9 @@ TEST(Linear, MayAbsorbTheActivationThatFollows) {
   graph.outputs = {2};
   const Candidates candidates = find_candidates(graph, prepared_algorithms(), cpu_device());
   ASSERT_EQ(candidates.by_anchor[0].size(), 4U);
+  const Candidates coarse =
+      find_candidates(graph, prepared_algorithms(), cpu_device(), {.coarse_types = true});
+  EXPECT_EQ(coarse.by_anchor[0].size(), 8U);
   const Candidate& both = candidates.by_anchor[0][2];
   EXPECT_EQ(to_string(both.problem), "linear_f32_n1c16_k16+bias+relu");
   EXPECT_EQ(both.covers, (std::vector<int>{0, 1}));
