@@ -14,14 +14,15 @@ namespace {
 
 constexpr std::size_t kMaxSources = 128;  // their list lies on the stack, as run allocates nothing
 
-Offer offer_concat(const Problem& problem, const Device&) {
+Offer offer_concat(const Problem& problem) {
   const auto* concat = std::get_if<ConcatProblem>(&problem);
   if (concat == nullptr) return {{}, "needs a concatenation"};
   if (concat->groups > 1) return {{}, "leaves channels as they are"};
   if (concat->c.size() > kMaxSources) {
     return {{}, fmt::format("needs at most {} tensors, got {}", kMaxSources, concat->c.size())};
   }
-  return offer_f32("cpu.concat", concat->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
+  return offer_f32("cpu.concat", concat->dtype,
+                   {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16});
 }
 
 /// Returns true if each source starts at a block of dst, so that whole blocks can be copied.
@@ -41,12 +42,16 @@ void run_concat(const PartKernels& run, const ConcatProblem& problem, Layout lay
   concat.channels = std::accumulate(problem.c.begin(), problem.c.end(), std::int64_t{0});
   concat.pixels = problem.h * problem.w;
   for (std::size_t i = 0; i < problem.c.size(); ++i) {
-    const std::int64_t run_floats = layout == Layout::kNhwc
-                                        ? problem.c[i]
-                                        : element_count(layout, 1, problem.c[i], concat.pixels);
-    sources[i] = {
-        args.src[i], problem.c[i], run_floats, run_floats, 0, (problem.c[i] + block - 1) / block};
-    concat.row += run_floats;
+    const std::int64_t run_elements = untyped(layout) == Layout::kNhwc
+                                          ? problem.c[i]
+                                          : element_count(layout, 1, problem.c[i], concat.pixels);
+    sources[i] = {args.src[i],
+                  problem.c[i],
+                  run_elements,
+                  run_elements,
+                  0,
+                  (problem.c[i] + block - 1) / block};
+    concat.row += run_elements;
   }
   const bool by_blocks = is_blocked(layout) && !starts_on_blocks(problem, block);
   run_parts(run, concat, layout, problem.n, by_blocks, threads);
@@ -56,18 +61,20 @@ void run_concat(const PartKernels& run, const ConcatProblem& problem, Layout lay
 
 PartKernels part_kernels(const std::string& isa) {
   return {TORCHALGO_PICK_KERNEL(isa, run_concat_runs),
+          TORCHALGO_PICK_KERNEL(isa, run_concat_runs_bf16),
           TORCHALGO_PICK_KERNEL(isa, run_concat_blocks)};
 }
 
 void run_parts(const PartKernels& run, const kernels::Concat& concat, Layout layout, std::int64_t n,
                bool by_blocks, const Threads& threads) {
   const LaneShape shape = lane_shape(layout, n, concat.channels);
+  const auto runs = is_typed(layout) ? run.runs_bf16 : run.runs;
   if (by_blocks) {
     parallel_for(threads, shape.groups, grain_of(concat.pixels * shape.lanes),
                  [&](std::int64_t begin, std::int64_t end) { run.blocks(concat, begin, end); });
   } else {
     parallel_for(threads, shape.groups * concat.pixels * shape.lanes, grain_of(1),
-                 [&](std::int64_t begin, std::int64_t end) { run.runs(concat, begin, end); });
+                 [&](std::int64_t begin, std::int64_t end) { runs(concat, begin, end); });
   }
 }
 
@@ -75,7 +82,7 @@ Algorithm concat(const std::string& isa) {
   Algorithm algorithm;
   algorithm.name = "cpu.concat";
   algorithm.rounding = 1;
-  algorithm.offer = offer_concat;
+  set_offers(algorithm, offer_concat);
   algorithm.bind = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
                                              const Device&) -> PlainKernel {
     return {.run = [run, concat = std::get<ConcatProblem>(problem), layout = primitive.src](

@@ -9,6 +9,7 @@
 
 #include "cpu_algo/backward_data.h"
 #include "cpu_algo/conv.h"
+#include "cpu_algo/same_layout.h"
 
 namespace torchalgo::cpu {
 namespace {
@@ -33,7 +34,7 @@ struct Division {
 
 // Channels that lie side by side in memory.
 std::int64_t lanes_of(const ConvProblem& conv, Layout layout) {
-  return layout == Layout::kNhwc ? conv.c : kBlock;
+  return untyped(layout) == Layout::kNhwc ? conv.c : kBlock;
 }
 
 }  // namespace
@@ -41,7 +42,7 @@ std::int64_t lanes_of(const ConvProblem& conv, Layout layout) {
 bool is_depthwise(const ConvProblem& conv) { return conv.groups == conv.c && conv.k == conv.c; }
 
 kernels::Depthwise depthwise_args(const ConvProblem& conv, Layout layout) {
-  const bool is_nhwc = layout == Layout::kNhwc;
+  const bool is_nhwc = untyped(layout) == Layout::kNhwc;
   const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
   kernels::Depthwise args;
   args.blocks = is_nhwc ? 1 : channel_blocks(conv.c);
@@ -83,7 +84,7 @@ std::int64_t depthwise_weight_floats(const ConvProblem& conv, Layout layout) {
 }
 
 std::int64_t depthwise_bias_floats(const ConvProblem& conv, Layout layout) {
-  return layout == Layout::kNhwc ? conv.c : channel_blocks(conv.c) * kBlock;
+  return untyped(layout) == Layout::kNhwc ? conv.c : channel_blocks(conv.c) * kBlock;
 }
 
 namespace {
@@ -94,7 +95,7 @@ PlainKernel bind(const ConvProblem& conv, Layout layout, DepthwiseRun run, std::
   const Division division(rows, sizes.q * sizes.pixel * conv.r * conv.s * sizes.group, threads);
   const std::int64_t bias_floats = depthwise_bias_floats(conv, layout);
   return {.packed = {{depthwise_weight_floats(conv, layout), bias_floats}},
-          .packing = std::string(to_string(layout)),
+          .packing = std::string(to_string(untyped(layout))),
           .pack =
               [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
                   const Threads&) {
@@ -128,7 +129,10 @@ Offer offer(const DepthwiseAlgorithm& depthwise, const Problem& problem) {
   offer.primitives.push_back({name, Layout::kNChw16c, Layout::kNChw16c});
   // In nhwc the last block of 16 channels overlaps the block before it. There is no masking, so 16
   // channels are needed.
-  if (conv->c >= 16) offer.primitives.push_back({name, Layout::kNhwc, Layout::kNhwc});
+  if (conv->c < 16) return offer;
+  offer.primitives.push_back({name, Layout::kNhwc, Layout::kNhwc});
+  if (depthwise.run_bf16 != nullptr)
+    offer.primitives.push_back({name, Layout::kNhwcBf16, Layout::kNhwcBf16});
   return offer;
 }
 
@@ -139,12 +143,12 @@ Algorithm make_depthwise(const DepthwiseAlgorithm& depthwise) {
   algorithm.name = depthwise.name;
   algorithm.version = depthwise.version;
   algorithm.rounding = 1;
-  algorithm.offer = [depthwise](const Problem& problem, const Device&) {
-    return offer(depthwise, problem);
-  };
-  algorithm.bind = [run = depthwise.run](const Problem& problem, const Primitive& primitive,
-                                         const Device& device) {
+  set_offers(algorithm, [depthwise](const Problem& problem) { return offer(depthwise, problem); });
+  algorithm.bind = [depthwise](const Problem& problem, const Primitive& primitive,
+                               const Device& device) {
     const auto& conv = std::get<ConvProblem>(problem);
+    const auto run_bf16 = device.has_amx ? depthwise.run_with_amx : depthwise.run_bf16;
+    const auto run = is_typed(primitive.src) ? run_bf16 : depthwise.run;
     PlainKernel kernel = bind(conv, primitive.src, run, device.threads);
     kernel.least_work = [=] { return direct_work(problem); };
     return kernel;
@@ -165,10 +169,13 @@ std::string refuse(const ConvProblem& conv) {
 }  // namespace
 
 Algorithm depthwise(const std::string& isa) {
-  return make_depthwise({.name = "cpu.depthwise",
-                         .version = 6,
-                         .refuse = refuse,
-                         .run = TORCHALGO_PICK_KERNEL(isa, run_depthwise)});
+  return make_depthwise(
+      {.name = "cpu.depthwise",
+       .version = 6,
+       .refuse = refuse,
+       .run = TORCHALGO_PICK_KERNEL(isa, run_depthwise),
+       .run_bf16 = TORCHALGO_PICK_KERNEL(isa, run_depthwise_bf16),
+       .run_with_amx = TORCHALGO_PICK_AMX_KERNEL(isa == "avx512", isa, run_depthwise_bf16)});
 }
 
 }  // namespace torchalgo::cpu

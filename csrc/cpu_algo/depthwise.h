@@ -18,7 +18,8 @@ namespace torchalgo::cpu {
 /// Returns true if there is one filter per channel.
 [[nodiscard]] bool is_depthwise(const ConvProblem& conv);
 
-/// Returns sizes, strides and activation for a layout, nChw16c or nhwc, without pointers.
+/// Returns sizes, strides and activation for a layout, nChw16c or nhwc of any type, without
+/// pointers.
 [[nodiscard]] kernels::Depthwise depthwise_args(const ConvProblem& conv, Layout layout);
 
 /// Packs the weights [c, group, r, s] as [blocks, r, s, group, 16] or, for nhwc, as
@@ -31,13 +32,15 @@ void pack_depthwise(const ConvProblem& conv, Layout layout, const float* weights
 
 using DepthwiseRun = decltype(&kernels::default_isa::run_depthwise);
 
-/// An algorithm whose kernel takes kernels::Depthwise, in nChw16c and nhwc. It also computes
+/// An algorithm whose kernels take kernels::Depthwise, in nChw16c and nhwc. It also computes
 /// gradients with respect to src that are forward convolutions.
 struct DepthwiseAlgorithm {
   std::string_view name;
   int version;
   std::string (*refuse)(const ConvProblem&);  // the reason, or empty if it can run
   DepthwiseRun run;
+  // For nhwc.bf16, without and with AMX; null if it lacks this layout.
+  DepthwiseRun run_bf16 = nullptr, run_with_amx = nullptr;
 };
 [[nodiscard]] Algorithm make_depthwise(const DepthwiseAlgorithm& depthwise);
 

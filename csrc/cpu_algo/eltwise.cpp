@@ -11,7 +11,7 @@ namespace {
 struct EltwiseKernels {
   decltype(&kernels::default_isa::run_add) flat;  // tensors of one shape
   decltype(&kernels::default_isa::run_scale_shift) channelwise;
-  decltype(&kernels::default_isa::clear_pad_lanes) clear_pad_lanes;
+  ClearPadLanes clear_pad_lanes;  // null for layouts without pad lanes
 };
 
 Offer offer_eltwise(std::string_view name, EltwiseKind kind, const Problem& problem) {
@@ -24,7 +24,11 @@ Offer offer_eltwise(std::string_view name, EltwiseKind kind, const Problem& prob
                                         : "needs an activation"};
   }
   if (!only_activation(eltwise->epilogue)) return {{}, "needs at most one activation to follow"};
-  return offer_f32(name, eltwise->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
+  // A difference of rounded values may be no more than their rounding errors.
+  if (kind == EltwiseKind::kSub)
+    return offer_f32(name, eltwise->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
+  return offer_f32(name, eltwise->dtype,
+                   {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16});
 }
 
 // The sizes and kernels of an operation. The tensors are arguments of the run.
@@ -90,18 +94,18 @@ void run_eltwise(const EltwisePlan& plan, const RunArgs& args, const Threads& th
   }
 }
 
-Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels& kernels) {
+Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels& kernels,
+                   const EltwiseKernels& kernels_bf16) {
   Algorithm algorithm;
   algorithm.name = name;
   algorithm.rounding = 1;
   algorithm.version = 3;
-  algorithm.offer = [name, kind](const Problem& problem, const Device&) {
-    return offer_eltwise(name, kind, problem);
-  };
-  algorithm.bind = [kernels](const Problem& problem, const Primitive& primitive,
-                             const Device&) -> PlainKernel {
-    const EltwisePlan plan =
-        plan_eltwise(kernels, std::get<EltwiseProblem>(problem), primitive.src);
+  set_offers(algorithm,
+             [name, kind](const Problem& problem) { return offer_eltwise(name, kind, problem); });
+  algorithm.bind = [kernels, kernels_bf16](const Problem& problem, const Primitive& primitive,
+                                           const Device&) -> PlainKernel {
+    const EltwisePlan plan = plan_eltwise(is_typed(primitive.src) ? kernels_bf16 : kernels,
+                                          std::get<EltwiseProblem>(problem), primitive.src);
     return {.run = [plan](const RunArgs& args, const Threads& threads) {
       run_eltwise(plan, args, threads);
     }};
@@ -144,11 +148,17 @@ Algorithms eltwise(const std::string& isa) {
     return EltwiseKernels{flat, TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
                           TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)};
   };
-  return {make_row("cpu.add", EltwiseKind::kAdd, with(TORCHALGO_PICK_KERNEL(isa, run_add))),
-          make_row("cpu.mul", EltwiseKind::kMul, with(TORCHALGO_PICK_KERNEL(isa, run_mul))),
-          make_row("cpu.sub", EltwiseKind::kSub, with(TORCHALGO_PICK_KERNEL(isa, run_sub))),
+  const auto with_bf16 = [&](decltype(EltwiseKernels::flat) flat) {
+    return EltwiseKernels{flat, TORCHALGO_PICK_KERNEL(isa, run_channelwise_bf16), nullptr};
+  };
+  return {make_row("cpu.add", EltwiseKind::kAdd, with(TORCHALGO_PICK_KERNEL(isa, run_add)),
+                   with_bf16(TORCHALGO_PICK_KERNEL(isa, run_add_bf16))),
+          make_row("cpu.mul", EltwiseKind::kMul, with(TORCHALGO_PICK_KERNEL(isa, run_mul)),
+                   with_bf16(TORCHALGO_PICK_KERNEL(isa, run_mul_bf16))),
+          make_row("cpu.sub", EltwiseKind::kSub, with(TORCHALGO_PICK_KERNEL(isa, run_sub)), {}),
           make_row("cpu.activation", EltwiseKind::kActivation,
-                   with(TORCHALGO_PICK_KERNEL(isa, run_activation))),
+                   with(TORCHALGO_PICK_KERNEL(isa, run_activation)),
+                   with_bf16(TORCHALGO_PICK_KERNEL(isa, run_activation_bf16))),
           make_gradient(with(TORCHALGO_PICK_KERNEL(isa, run_activation_gradient)))};
 }
 

@@ -66,15 +66,17 @@ Algorithm pool(const std::string& isa) {
   algorithm.name = "cpu.pool";
   algorithm.version = 2;
   algorithm.rounding = 1;
-  algorithm.offer = [](const Problem& problem, const Device&) -> Offer {
+  set_offers(algorithm, [](const Problem& problem) -> Offer {
     const auto* pool = std::get_if<PoolProblem>(&problem);
     if (pool == nullptr) return {{}, "needs a pooling"};
-    return offer_f32("cpu.pool", pool->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
-  };
-  algorithm.bind = [run = TORCHALGO_PICK_KERNEL(isa, run_pool)](
+    return offer_f32("cpu.pool", pool->dtype,
+                     {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16});
+  });
+  algorithm.bind = [run = TORCHALGO_PICK_KERNEL(isa, run_pool),
+                    run_bf16 = TORCHALGO_PICK_KERNEL(isa, run_pool_bf16)](
                        const Problem& problem, const Primitive& primitive, const Device& device) {
-    const PoolPlan plan =
-        plan_pool(run, std::get<PoolProblem>(problem), primitive.src, device.threads);
+    const PoolPlan plan = plan_pool(is_typed(primitive.src) ? run_bf16 : run,
+                                    std::get<PoolProblem>(problem), primitive.src, device.threads);
     return PlainKernel{.run = [plan](const RunArgs& args, const Threads& threads) {
       run_pool(plan, args.src[0], args.dst, threads);
     }};

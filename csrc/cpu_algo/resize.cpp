@@ -10,14 +10,17 @@ Algorithm resize(const std::string& isa) {
   algorithm.name = "cpu.resize";
   algorithm.version = 2;
   algorithm.rounding = 1;
-  algorithm.offer = [](const Problem& problem, const Device&) -> Offer {
+  set_offers(algorithm, [](const Problem& problem) -> Offer {
     const auto* resize = std::get_if<ResizeProblem>(&problem);
     if (resize == nullptr) return {{}, "needs a resize"};
-    return offer_f32("cpu.resize", resize->dtype, {Layout::kNhwc, Layout::kNChw16c});
-  };
-  algorithm.bind = [kernel = TORCHALGO_PICK_KERNEL(isa, run_resize)](const Problem& problem,
-                                                                     const Primitive& primitive,
-                                                                     const Device&) -> PlainKernel {
+    return offer_f32("cpu.resize", resize->dtype,
+                     {Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16});
+  });
+  algorithm.bind = [run = TORCHALGO_PICK_KERNEL(isa, run_resize),
+                    run_bf16 = TORCHALGO_PICK_KERNEL(isa, run_resize_bf16)](
+                       const Problem& problem, const Primitive& primitive,
+                       const Device&) -> PlainKernel {
+    const auto kernel = is_typed(primitive.src) ? run_bf16 : run;
     const auto& resize = std::get<ResizeProblem>(problem);
     const LaneShape shape = lane_shape(primitive.src, resize.n, resize.c);
     const kernels::Resize sizes = {nullptr,

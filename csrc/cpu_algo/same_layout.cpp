@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cpu_algo/conv.h"
 
@@ -12,9 +14,14 @@ namespace torchalgo::cpu {
 
 LaneShape lane_shape(Layout layout, std::int64_t n, std::int64_t c) {
   if (layout == Layout::kNchw) return {n * c, 1};
-  if (layout == Layout::kNhwc) return {n, c};
+  if (untyped(layout) == Layout::kNhwc) return {n, c};
   const std::int64_t block = block_size(layout);
   return {n * ((c + block - 1) / block), block};
+}
+
+const float* advance(const float* tensor, Layout layout, std::int64_t elements) {
+  if (layout != Layout::kNhwcBf16) return tensor + elements;
+  return reinterpret_cast<const float*>(as_bf16(tensor) + elements);
 }
 
 std::int64_t grain_of(std::int64_t floats_per_task) {
@@ -29,6 +36,19 @@ Offer offer_f32(std::string_view name, DType dtype, std::initializer_list<Layout
     offer.primitives.push_back({std::string(name), layout, layout});
   }
   return offer;
+}
+
+void set_offers(Algorithm& algorithm, std::function<Offer(const Problem&)> all) {
+  algorithm.offer_all = [all](const Problem& problem, const Device&) { return all(problem); };
+  algorithm.offer = [all = std::move(all)](const Problem& problem, const Device& device) {
+    Offer offer = all(problem);
+    if (!device.has_amx) {
+      std::erase_if(offer.primitives, [](const Primitive& primitive) {
+        return is_typed(primitive.src) || is_typed(primitive.dst);
+      });
+    }
+    return offer;
+  };
 }
 
 std::optional<kernels::Activation> only_activation(const Epilogue& epilogue) {

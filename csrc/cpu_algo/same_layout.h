@@ -4,6 +4,7 @@
 // Functions for algorithms whose src and dst have the same layout.
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string_view>
@@ -16,11 +17,14 @@
 namespace torchalgo::cpu {
 
 /// The shape of a [n, c, h, w] tensor as [groups, h * w, lanes]: (n * c, 1) for nchw, (n, c) for
-/// nhwc, (n * blocks, block size) for the blocked layouts.
+/// nhwc of any type, (n * blocks, block size) for the blocked layouts.
 struct LaneShape {
   std::int64_t groups = 1, lanes = 1;
 };
 [[nodiscard]] LaneShape lane_shape(Layout layout, std::int64_t n, std::int64_t c);
+
+/// Returns the pointer to the element that lies `elements` behind the first one of a tensor.
+[[nodiscard]] const float* advance(const float* tensor, Layout layout, std::int64_t elements);
 
 /// Returns the least number of tasks that a thread should have, so that a small tensor stays on one
 /// thread.
@@ -30,6 +34,10 @@ struct LaneShape {
 /// f32.
 [[nodiscard]] Offer offer_f32(std::string_view name, DType dtype,
                               std::initializer_list<Layout> layouts);
+
+/// Sets algorithm.offer_all to `all`. Sets algorithm.offer to the same without primitives in
+/// nhwc.bf16 if the device has no AMX, because then convolutions in f32 are faster.
+void set_offers(Algorithm& algorithm, std::function<Offer(const Problem&)> all);
 
 /// Returns the one activation that the epilogue may hold. Returns nullopt if it holds anything
 /// else.

@@ -10,18 +10,18 @@
 namespace torchalgo::cpu {
 namespace {
 
-Offer offer_scale_shift(const Problem& problem, const Device&) {
+Offer offer_scale_shift(const Problem& problem) {
   const auto* scale_shift = std::get_if<ScaleShiftProblem>(&problem);
   if (scale_shift == nullptr) return {{}, "needs a scale-shift"};
   if (!only_activation(scale_shift->epilogue)) {
     return {{}, "needs at most one activation to follow"};
   }
   return offer_f32("cpu.scale_shift", scale_shift->dtype,
-                   {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
+                   {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16});
 }
 
 struct Kernels {
-  decltype(&kernels::default_isa::run_scale_shift) run;
+  decltype(&kernels::default_isa::run_scale_shift) run, run_bf16;
   ClearPadLanes clear_pad_lanes;
 };
 
@@ -31,6 +31,7 @@ PlainKernel bind_scale_shift(const Kernels& kernels, const Problem& problem,
   const auto activation = only_activation(affine.epilogue);
   TORCHALGO_ASSERT(activation.has_value());
   const Layout layout = primitive.src;
+  const auto run = is_typed(layout) ? kernels.run_bf16 : kernels.run;
   const LaneShape shape = lane_shape(layout, affine.n, affine.c);
   const std::int64_t n = affine.n, c = affine.c, pixels = affine.h * affine.w;
   kernels::ScaleShift sizes = {};
@@ -41,7 +42,7 @@ PlainKernel bind_scale_shift(const Kernels& kernels, const Problem& problem,
   const std::int64_t block = block_size(layout);
   const std::int64_t padded = (c + block - 1) / block * block;
   return {.packed = {{padded, padded}},
-          .packing = std::string(to_string(layout)),
+          .packing = std::string(to_string(untyped(layout))),
           // Zeros in the pad lanes make those of dst zero.
           .pack =
               [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
@@ -56,9 +57,8 @@ PlainKernel bind_scale_shift(const Kernels& kernels, const Problem& problem,
                 part.scale = args.weights[0].weights;
                 part.shift = args.weights[0].bias;
                 part.dst = args.dst;
-                parallel_for(
-                    threads, shape.groups * pixels, grain_of(shape.lanes),
-                    [&](std::int64_t begin, std::int64_t end) { kernels.run(part, begin, end); });
+                parallel_for(threads, shape.groups * pixels, grain_of(shape.lanes),
+                             [&](std::int64_t begin, std::int64_t end) { run(part, begin, end); });
                 if (!kernels::keeps_zero(part.activation)) {
                   zero_pad_lanes(kernels.clear_pad_lanes, args.dst, layout, n, c, pixels, threads);
                 }
@@ -72,8 +72,9 @@ Algorithm scale_shift(const std::string& isa) {
   algorithm.name = "cpu.scale_shift";
   algorithm.version = 4;
   algorithm.rounding = 1;
-  algorithm.offer = offer_scale_shift;
+  set_offers(algorithm, offer_scale_shift);
   algorithm.bind = [kernels = Kernels{TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
+                                      TORCHALGO_PICK_KERNEL(isa, run_scale_shift_bf16),
                                       TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)}](
                        const Problem& problem, const Primitive& primitive, const Device&) {
     return bind_scale_shift(kernels, problem, primitive);

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kMostGroups = 32;  // their list lies on the stack, as run allocates nothing
 
 struct InterleaveKernels {
-  decltype(&kernels::default_isa::run_interleave_pixels) pixels;
+  decltype(&kernels::default_isa::run_interleave_pixels) pixels, pixels_bf16;
   decltype(&kernels::default_isa::run_interleave_blocks) blocks;
 };
 
@@ -37,7 +37,7 @@ std::optional<Shuffle> shuffle_of(const Problem& problem) {
   return Shuffle{many->dtype, many->n, many->c[0], many->h * many->w, many->groups, true};
 }
 
-Offer offer_shuffle(const Problem& problem, const Device&) {
+Offer offer_shuffle(const Problem& problem) {
   const std::optional<Shuffle> shuffle = shuffle_of(problem);
   if (!shuffle) return {{}, "needs a channel shuffle, of one tensor or of each group's"};
   if (shuffle->groups < 2 || shuffle->groups > kMostGroups) {
@@ -46,9 +46,10 @@ Offer offer_shuffle(const Problem& problem, const Device&) {
   const bool are_groups_blocks =
       shuffle->is_concat || shuffle->channels % block_size(Layout::kNChw16c) == 0;
   if (shuffle->groups == 2 && are_groups_blocks) {
-    return offer_f32("cpu.shuffle", shuffle->dtype, {Layout::kNhwc, Layout::kNChw16c});
+    return offer_f32("cpu.shuffle", shuffle->dtype,
+                     {Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16});
   }
-  return offer_f32("cpu.shuffle", shuffle->dtype, {Layout::kNhwc});
+  return offer_f32("cpu.shuffle", shuffle->dtype, {Layout::kNhwc, Layout::kNhwcBf16});
 }
 
 void run_shuffle(const InterleaveKernels& run, const Shuffle& shuffle, Layout layout,
@@ -67,8 +68,9 @@ void run_shuffle(const InterleaveKernels& run, const Shuffle& shuffle, Layout la
   const std::int64_t group =
       is_blocked(layout) ? own_blocks * block * shuffle.pixels : shuffle.channels;
   for (std::int64_t j = 0; j < shuffle.groups; ++j) {
-    sources[static_cast<std::size_t>(j)] =
-        shuffle.is_concat ? args.src[static_cast<std::size_t>(j)] : args.src[0] + j * group;
+    sources[static_cast<std::size_t>(j)] = shuffle.is_concat
+                                               ? args.src[static_cast<std::size_t>(j)]
+                                               : advance(args.src[0], layout, j * group);
   }
   const std::int64_t channels = shuffle.channels * shuffle.groups;
   if (is_blocked(layout)) {
@@ -76,8 +78,9 @@ void run_shuffle(const InterleaveKernels& run, const Shuffle& shuffle, Layout la
     parallel_for(threads, shape.groups, grain_of(shuffle.pixels * block),
                  [&](std::int64_t begin, std::int64_t end) { run.blocks(interleave, begin, end); });
   } else {
+    const auto pixels = is_typed(layout) ? run.pixels_bf16 : run.pixels;
     parallel_for(threads, shuffle.n * shuffle.pixels, grain_of(channels),
-                 [&](std::int64_t begin, std::int64_t end) { run.pixels(interleave, begin, end); });
+                 [&](std::int64_t begin, std::int64_t end) { pixels(interleave, begin, end); });
   }
 }
 
@@ -88,8 +91,9 @@ Algorithm shuffle(const std::string& isa) {
   algorithm.name = "cpu.shuffle";
   algorithm.version = 2;
   algorithm.rounding = 1;
-  algorithm.offer = offer_shuffle;
+  set_offers(algorithm, offer_shuffle);
   algorithm.bind = [run = InterleaveKernels{TORCHALGO_PICK_KERNEL(isa, run_interleave_pixels),
+                                            TORCHALGO_PICK_KERNEL(isa, run_interleave_pixels_bf16),
                                             TORCHALGO_PICK_KERNEL(isa, run_interleave_blocks)}](
                        const Problem& problem, const Primitive& primitive,
                        const Device&) -> PlainKernel {

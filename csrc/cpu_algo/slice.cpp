@@ -22,8 +22,8 @@ void run_slice(const PartKernels& run, const SliceProblem& problem, Layout layou
     part.first = problem.begin;
     part.blocks = (problem.c + block - 1) / block;
   } else {
-    const std::int64_t together = layout == Layout::kNhwc ? 1 : pixels;
-    part.data += problem.begin * together;
+    const std::int64_t together = untyped(layout) == Layout::kNhwc ? 1 : pixels;
+    part.data = advance(part.data, layout, problem.begin * together);
     part.pitch = problem.c * together;
     part.run = concat.row = problem.k * together;
   }
@@ -36,11 +36,12 @@ Algorithm slice(const std::string& isa) {
   Algorithm algorithm;
   algorithm.name = "cpu.slice";
   algorithm.rounding = 1;
-  algorithm.offer = [](const Problem& problem, const Device&) -> Offer {
+  set_offers(algorithm, [](const Problem& problem) -> Offer {
     const auto* slice = std::get_if<SliceProblem>(&problem);
     if (slice == nullptr) return {{}, "needs a slice"};
-    return offer_f32("cpu.slice", slice->dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
-  };
+    return offer_f32("cpu.slice", slice->dtype,
+                     {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16});
+  });
   algorithm.bind = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
                                              const Device&) -> PlainKernel {
     return {.run = [run, slice = std::get<SliceProblem>(problem), layout = primitive.src](

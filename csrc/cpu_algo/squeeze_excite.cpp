@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cpu_algo/conv.h"
+#include "cpu_algo/kernels/eltwise.h"
 #include "cpu_algo/linear.h"
 #include "cpu_algo/pool.h"
 #include "cpu_algo/same_layout.h"
@@ -16,9 +17,12 @@
 namespace torchalgo::cpu {
 namespace {
 
+using Round = decltype(&kernels::default_isa::round_to_bf16);
+
 struct Kernels {
-  PoolRun pool;
+  PoolRun pool, average_of_bf16;
   LinearRun linear;
+  Round round_to_bf16;
 };
 
 std::int64_t row_floats(Layout layout, std::int64_t c) {
@@ -38,19 +42,21 @@ std::vector<ConvProblem> convs_of(const ConvChainProblem& chain) {
 }
 
 // Returns the floats of one vector between two layers, per image. The size is padded to whole
-// blocks, because the pooling writes whole blocks. There are two such vectors.
-std::int64_t vector_floats(const ConvChainProblem& chain) {
+// blocks, because the pooling writes whole blocks. There are two such vectors. A result of another
+// type is a vector too, before it is rounded.
+std::int64_t vector_floats(const ConvChainProblem& chain, Layout layout) {
   std::int64_t most = 0;
   for (const ConvProblem& conv : convs_of(chain))
     most = std::max(most, row_floats(Layout::kNChw16c, conv.c));
+  if (is_typed(layout)) most = std::max(most, row_floats(layout, convs_of(chain).back().k));
   return most;
 }
 
-std::int64_t workspace_bytes(const ConvChainProblem& chain) {
-  return 2 * pool_of(chain).n * vector_floats(chain) * std::int64_t{sizeof(float)};
+std::int64_t workspace_bytes(const ConvChainProblem& chain, Layout layout) {
+  return 2 * pool_of(chain).n * vector_floats(chain, layout) * std::int64_t{sizeof(float)};
 }
 
-Offer offer_all(const Problem& problem, const Device&) {
+Offer offer_all(const Problem& problem) {
   const auto* chain = std::get_if<ConvChainProblem>(&problem);
   if (chain == nullptr || !std::holds_alternative<PoolProblem>(chain->layers[0]))
     return {{}, "is a global average pooling with convolutions behind it"};
@@ -60,14 +66,14 @@ Offer offer_all(const Problem& problem, const Device&) {
     if (has(conv.epilogue, PostOp::kAdd)) return {{}, "needs an epilogue bias, activation"};
   }
   Offer offer;
-  for (const Layout layout : {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c}) {
-    offer.primitives.push_back({"cpu.squeeze_excite", layout, layout, workspace_bytes(*chain)});
+  for (const Layout layout : {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16}) {
+    offer.primitives.push_back(
+        {"cpu.squeeze_excite", layout, layout, workspace_bytes(*chain, layout)});
   }
   return offer;
 }
 
-Offer offer(const Problem& problem, const Device& device) {
-  Offer all = offer_all(problem, device);
+Offer without_large_batch(Offer all, const Problem& problem) {
   if (!all.refusal.empty()) return all;
   const std::int64_t n = pool_of(std::get<ConvChainProblem>(problem)).n;
   if (n <= kMostLinearInputs) return all;
@@ -96,6 +102,7 @@ void pack(const ConvChainProblem& chain, std::span<const LayerPointers> model,
 struct Plan {
   PoolPlan pool;
   LinearRun linear = nullptr;
+  Round round = nullptr;  // the last result; null if it has the type of the others
   std::vector<kernels::Linear> layers;
   std::int64_t n = 1;
   std::int64_t vectors = 0;               // floats of one of the two buffers
@@ -106,8 +113,13 @@ Plan plan_chain(const Kernels& kernels, const ConvChainProblem& chain, Layout la
                 std::int64_t threads) {
   const PoolProblem& pool = pool_of(chain);
   const std::vector<ConvProblem> convs = convs_of(chain);
-  Plan plan = {plan_pool(kernels.pool, pool, layout, threads), kernels.linear, {}, pool.n};
-  plan.vectors = pool.n * vector_floats(chain);
+  const bool is_bf16 = is_typed(layout);
+  Plan plan = {plan_pool(is_bf16 ? kernels.average_of_bf16 : kernels.pool, pool, layout, threads),
+               kernels.linear,
+               is_bf16 ? kernels.round_to_bf16 : nullptr,
+               {},
+               pool.n};
+  plan.vectors = pool.n * vector_floats(chain, layout);
   plan.src_row = row_floats(layout, pool.c);
   plan.dst_row = row_floats(layout, convs.back().k);
   for (const ConvProblem& conv : convs) {
@@ -129,7 +141,7 @@ void run(const Plan& plan, const RunArgs& args, const Threads& threads) {
     linear.src = src;
     linear.weights = args.weights[i + 1].weights;
     linear.bias = args.weights[i + 1].bias;
-    linear.dst = is_last ? args.dst : other;
+    linear.dst = is_last && plan.round == nullptr ? args.dst : other;
     const std::int64_t dst_row = is_last ? plan.dst_row : linear.k;
     const std::int64_t panels = linear_panel_count(linear.k);
     // If the images' vectors are adjacent in memory, one call reads the weights once for all
@@ -148,13 +160,15 @@ void run(const Plan& plan, const RunArgs& args, const Threads& threads) {
     std::swap(src, other);
     src_row = linear.k;
   }
+  if (plan.round != nullptr)
+    plan.round({src, nullptr, args.dst, kernels::Activation::kNone}, 0, plan.n * src_row);
 }
 
 PlainKernel bind(const Kernels& kernels, const Problem& problem, const Primitive& primitive,
                  const Device& device) {
   const auto& chain = std::get<ConvChainProblem>(problem);
   const Plan plan = plan_chain(kernels, chain, primitive.src, device.threads);
-  return {.workspace_bytes = workspace_bytes(chain),
+  return {.workspace_bytes = workspace_bytes(chain, primitive.src),
           .packed = packed_of(chain),
           .packing = to_string(primitive),
           .pack = [chain](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
@@ -166,14 +180,18 @@ PlainKernel bind(const Kernels& kernels, const Problem& problem, const Primitive
 }  // namespace
 
 Algorithm squeeze_excite(const std::string& isa) {
-  const Kernels kernels = {TORCHALGO_PICK_KERNEL(isa, run_pool),
-                           TORCHALGO_PICK_KERNEL(isa, run_linear_panels)};
+  const Kernels kernels = {
+      TORCHALGO_PICK_KERNEL(isa, run_pool), TORCHALGO_PICK_KERNEL(isa, run_average_of_bf16),
+      TORCHALGO_PICK_KERNEL(isa, run_linear_panels), TORCHALGO_PICK_KERNEL(isa, round_to_bf16)};
   Algorithm algorithm;
   algorithm.name = "cpu.squeeze_excite";
   algorithm.rounding = 1;
   algorithm.version = 4;
-  algorithm.offer = offer;
-  algorithm.offer_all = offer_all;
+  set_offers(algorithm, offer_all);
+  algorithm.offer = [with_any_batch = std::move(algorithm.offer)](const Problem& problem,
+                                                                  const Device& device) {
+    return without_large_batch(with_any_batch(problem, device), problem);
+  };
   algorithm.bind = [kernels](const Problem& problem, const Primitive& primitive,
                              const Device& device) {
     return bind(kernels, problem, primitive, device);

@@ -54,11 +54,11 @@ double rounding_error(const Problem& problem, double factor, DType stored) {
     if (terms) roundings += 4 + 0.5 * std::sqrt(*terms);
   }
   const DType dtype = dtype_of(problem);
-  // Inputs, weights and results, each rounded by half an epsilon at most, and by a third of that on
-  // average; an activation may double the error relative to its result. The layers of a chain store
-  // what is between them.
+  // Inputs, weights and results, each rounded by half an epsilon at most. The root mean square of
+  // one rounding is 0.21 epsilon, that of all three 0.37. An activation may enlarge the error
+  // relative to its result. The layers of a chain store what is between them.
   const double storing =
-      stored == dtype ? 0 : epsilon_of(stored) * std::sqrt(double(layers_of(problem).size()));
+      stored == dtype ? 0 : 0.6 * epsilon_of(stored) * std::sqrt(double(layers_of(problem).size()));
   return storing + factor * epsilon_of(dtype) * roundings;
 }
 

@@ -12,14 +12,27 @@ constexpr std::int64_t kBlock = 16;
 
 constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
-inline void copy_floats(const float* src, float* dst, std::int64_t count) {
-  if (count >= 256) {
-    std::memcpy(dst, src, static_cast<std::size_t>(count) * sizeof(float));
+/// Copies count % (2 * step) elements, for a power of two `step`.
+template <int step, class Element>
+inline void copy_rest(const Element* src, Element* dst, std::int64_t count) {
+  if ((count & step) != 0) {
+    std::memcpy(dst, src, step * sizeof(Element));
+    src += step;
+    dst += step;
+  }
+  if constexpr (step > 1) copy_rest<step / 2>(src, dst, count);
+}
+
+template <class Element>
+inline void copy_elements(const Element* src, Element* dst, std::int64_t count) {
+  constexpr int kStep = kLanes * sizeof(float) / sizeof(Element);
+  if (count >= std::int64_t{1024 / sizeof(Element)}) {
+    std::memcpy(dst, src, static_cast<std::size_t>(count) * sizeof(Element));
     return;
   }
   std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) Vec::loadu(src + i).store(dst + i);
-  for (; i < count; ++i) dst[i] = src[i];
+  for (; i + kStep <= count; i += kStep) std::memcpy(dst + i, src + i, kStep * sizeof(Element));
+  copy_rest<kStep / 2>(src + i, dst + i, count);
 }
 
 inline void copy_block(const float* src, float* dst) {
@@ -58,11 +71,11 @@ inline int find_segments(const Concat& concat, std::int64_t image, std::int64_t 
   return count;
 }
 
-}  // namespace
-
-void run_concat_runs(const Concat& concat, std::int64_t begin, std::int64_t end) {
+template <class Element>
+inline void copy_runs(const Concat& concat, std::int64_t begin, std::int64_t end) {
+  auto* const dst = of<Element>(concat.dst);
   std::int64_t row = begin / concat.row;
-  std::int64_t skip = begin % concat.row;  // floats of this row that lie before `begin`
+  std::int64_t skip = begin % concat.row;  // elements of this row that lie before `begin`
   for (; begin < end; ++row, skip = 0) {
     for (std::int64_t s = 0; s < concat.source_count && begin < end; ++s) {
       const ConcatSource& source = concat.sources[s];
@@ -71,11 +84,22 @@ void run_concat_runs(const Concat& concat, std::int64_t begin, std::int64_t end)
         continue;
       }
       const std::int64_t count = min(source.run - skip, end - begin);
-      copy_floats(source.data + row * source.pitch + skip, concat.dst + begin, count);
+      const auto* const src = of<Element>(source.data);
+      copy_elements(src + row * source.pitch + skip, dst + begin, count);
       begin += count;
       skip = 0;
     }
   }
+}
+
+}  // namespace
+
+void run_concat_runs(const Concat& concat, std::int64_t begin, std::int64_t end) {
+  copy_runs<float>(concat, begin, end);
+}
+
+void run_concat_runs_bf16(const Concat& concat, std::int64_t begin, std::int64_t end) {
+  copy_runs<Bf16>(concat, begin, end);
 }
 
 void run_concat_blocks(const Concat& concat, std::int64_t begin, std::int64_t end) {

@@ -30,11 +30,12 @@ struct Concat {
 /// Writes floats [begin, end) of dst. dst consists of rows, each with one run of each source. A row
 /// is an image for nchw, a pixel for nhwc, and an image for nChw16c if all sources but the last
 /// fill their blocks.
-TORCHALGO_DECLARE_KERNEL(void run_concat_runs(const Concat& concat, std::int64_t begin,
-                                              std::int64_t end);
-                         /// Writes dst's blocks [begin, end) of n * ceil(c / 16), in nChw16c with
-                         /// any number of channels.
-                         void run_concat_blocks(const Concat& concat, std::int64_t begin,
-                                                std::int64_t end))
+TORCHALGO_DECLARE_KERNEL(
+    void run_concat_runs(const Concat& concat, std::int64_t begin, std::int64_t end);
+    /// Does the same for elements of bf16. The structs count these.
+    void run_concat_runs_bf16(const Concat& concat, std::int64_t begin, std::int64_t end);
+    /// Writes dst's blocks [begin, end) of n * ceil(c / 16), in nChw16c with
+    /// any number of channels.
+    void run_concat_blocks(const Concat& concat, std::int64_t begin, std::int64_t end))
 
 }  // namespace torchalgo::kernels

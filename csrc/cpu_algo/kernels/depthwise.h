@@ -31,9 +31,10 @@ struct Depthwise {
 };
 
 // Computes the output rows [begin, end) of all n * blocks * p rows. `group` is 1.
-// run_depthwise_bf16 casts src, residual and dst to elements of bf16. They lie in nhwc.
-TORCHALGO_DECLARE_KERNEL(
-    void run_depthwise(const Depthwise& conv, std::int64_t begin, std::int64_t end);
-    void run_depthwise_bf16(const Depthwise& conv, std::int64_t begin, std::int64_t end))
+TORCHALGO_DECLARE_KERNEL(void run_depthwise(const Depthwise& conv, std::int64_t begin,
+                                            std::int64_t end))
+// Does the same for src, residual and dst of bf16 elements in nhwc.
+TORCHALGO_DECLARE_AMX_KERNEL(void run_depthwise_bf16(const Depthwise& conv, std::int64_t begin,
+                                                     std::int64_t end))
 
 }  // namespace torchalgo::kernels

@@ -64,8 +64,27 @@ inline void with_edge(Edge edge, const Function& function) {
   }
 }
 
+/// Stores activation(x) of `count` vectors at x.
+[[gnu::noinline]] void activate_columns(const Activation& activation, const float* x, int count,
+                                        Bf16* dst, std::int64_t pixel) {
+  with_activation(activation.kind, [&]<Activation::Kind kind>() {
+    for (int u = 0; u < count; ++u)
+      activate<kind>(Vec::loadu(x + u * kLanes), activation).store(dst + u * pixel);
+  });
+}
+
+/// Stores function(x) for each vector x, `pixel` elements behind the one before.
+template <int columns, class Element, class Function>
+[[gnu::always_inline]] inline void store_each(const Function& function, const Vec (&x)[columns],
+                                              Element* dst, std::int64_t pixel) {
+#pragma GCC unroll 8
+  for (int u = 0; u + 1 < columns; u += 2)
+    store_two(function(x[u]), dst + u * pixel, function(x[u + 1]), dst + (u + 1) * pixel);
+  if constexpr (columns % 2 == 1) function(x[columns - 1]).store(dst + (columns - 1) * pixel);
+}
+
 /// Stores the sums of adjacent pixels with the residual and, if it fits_registers(), the
-/// activation.
+/// activation. Results of bf16 get every activation, because they must be rounded once only.
 template <int columns, class Element>
 inline void store_columns(const Depthwise& conv, const Element* residual, Element* dst,
                           std::int64_t pixel, Vec (&sums)[columns]) {
@@ -74,27 +93,34 @@ inline void store_columns(const Depthwise& conv, const Element* residual, Elemen
     for (int u = 0; u < columns; ++u) sums[u] = sums[u] + Vec::loadu(residual + u * pixel);
   }
   if (conv.activation.kind == Activation::kHardswish) {
+    return store_each([](const Vec& x) { return activate<Activation::kHardswish>(x); }, sums, dst,
+                      pixel);
+  }
+  if constexpr (is_bf16<Element>) {
+    if (!fits_registers(conv.activation)) {
+      alignas(Native) float x[columns * kLanes];
 #pragma GCC unroll 8
-    for (int u = 0; u < columns; ++u)
-      activate<Activation::kHardswish>(sums[u]).store(dst + u * pixel);
-    return;
+      for (int u = 0; u < columns; ++u) sums[u].store(x + u * kLanes);
+      return activate_columns(conv.activation, x, columns, dst, pixel);
+    }
   }
   const Clamp clamp = clamp_of(conv.activation);
   const Vec low(clamp.low);
   const Vec high(clamp.high);
-#pragma GCC unroll 8
-  for (int u = 0; u < columns; ++u) apply_clamp(sums[u], low, high).store(dst + u * pixel);
+  store_each([&](const Vec& x) { return apply_clamp(x, low, high); }, sums, dst, pixel);
 }
 
 /// Applies the activation to `rows` output rows if store_columns has not done so.
 template <class Element>
 inline void activate_rows(const Depthwise& conv, Element* dst, std::int64_t rows,
                           bool is_last_block) {
-  if (fits_registers(conv.activation)) return;
-  const std::int64_t pixels = rows * conv.q;
-  activate(dst, dst, pixels * conv.pixel, conv.activation);
-  if (!is_last_block || keeps_zero(conv.activation)) return;
-  clear_lanes(dst, kBlock, pixels, kBlock - conv.pad_lanes);
+  if constexpr (!is_bf16<Element>) {
+    if (fits_registers(conv.activation)) return;
+    const std::int64_t pixels = rows * conv.q;
+    activate(dst, dst, pixels * conv.pixel, conv.activation);
+    if (!is_last_block || keeps_zero(conv.activation)) return;
+    clear_lanes(dst, kBlock, pixels, kBlock - conv.pad_lanes);
+  }
 }
 
 }  // namespace

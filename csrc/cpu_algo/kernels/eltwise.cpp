@@ -10,15 +10,24 @@ namespace {
 constexpr std::int64_t kChunk = 2048;  // stays in the L1 cache until its activation is done
 
 struct Add {
-  static float apply(float a, float b) { return a + b; }
+  template <class X>
+  static X apply(const X& a, const X& b) {
+    return a + b;
+  }
 };
 
 struct Mul {
-  static float apply(float a, float b) { return a * b; }
+  template <class X>
+  static X apply(const X& a, const X& b) {
+    return a * b;
+  }
 };
 
 struct Sub {
-  static float apply(float a, float b) { return a - b; }
+  template <class X>
+  static X apply(const X& a, const X& b) {
+    return a - b;
+  }
 };
 
 /// Applies `op` and then the activation. A clamp costs nothing in a loop that waits for memory, so
@@ -36,6 +45,28 @@ inline void run_binary(const Eltwise& eltwise, std::int64_t begin, std::int64_t 
       dst[i] = value > clamp.high ? clamp.high : value;
     }
     if (!is_clamp(eltwise.activation)) activate(dst, dst, count, eltwise.activation);
+  }
+}
+
+/// Computes the same for elements of bf16. Each result is rounded once, after the activation.
+template <class Op>
+inline void run_binary_bf16(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
+  const Clamp clamp = clamp_of(eltwise.activation);
+  const Vec low(clamp.low), high(clamp.high);
+  const bool is_clamped = is_clamp(eltwise.activation);
+  for (std::int64_t chunk = begin; chunk < end; chunk += kChunk) {
+    const std::int64_t count = chunk + kChunk < end ? kChunk : end - chunk;
+    const Bf16* a = of<Bf16>(eltwise.a) + chunk;
+    const Bf16* b = of<Bf16>(eltwise.b) + chunk;
+    Bf16* dst = of<Bf16>(eltwise.dst) + chunk;
+    float results[kChunk];
+    for (std::int64_t i = 0; i < count; i += kLanes) {
+      const std::int64_t lanes = i + kLanes < count ? kLanes : count - i;
+      const Vec x = Op::template apply<Vec>(Vec::loadu(a + i, lanes), Vec::loadu(b + i, lanes));
+      const Vec clamped = apply_clamp(x, low, high);
+      is_clamped ? clamped.store(dst + i, lanes) : clamped.store(results + i);
+    }
+    if (!is_clamped) activate(results, dst, count, eltwise.activation);
   }
 }
 
@@ -62,6 +93,23 @@ void run_activation_gradient(const Eltwise& eltwise, std::int64_t begin, std::in
 
 void run_activation(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
   activate(eltwise.a + begin, eltwise.dst + begin, end - begin, eltwise.activation);
+}
+
+void run_add_bf16(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
+  run_binary_bf16<Add>(eltwise, begin, end);
+}
+
+void run_mul_bf16(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
+  run_binary_bf16<Mul>(eltwise, begin, end);
+}
+
+void run_activation_bf16(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
+  activate(of<Bf16>(eltwise.a) + begin, of<Bf16>(eltwise.dst) + begin, end - begin,
+           eltwise.activation);
+}
+
+void round_to_bf16(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
+  activate(eltwise.a + begin, of<Bf16>(eltwise.dst) + begin, end - begin, eltwise.activation);
 }
 
 void clear_pad_lanes(const PadLanes& lanes, std::int64_t begin, std::int64_t end) {

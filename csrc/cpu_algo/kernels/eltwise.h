@@ -19,14 +19,18 @@ struct Eltwise {
 
 /// Each kernel writes elements [begin, end). run_activation_gradient writes a[i] times the
 /// derivative of the activation at b[i]. For a clamp this is 0 at the bounds, and b[i] may be the
-/// result of the clamp.
-TORCHALGO_DECLARE_KERNEL(void run_add(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
-                         void run_mul(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
-                         void run_sub(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
-                         void run_activation_gradient(const Eltwise& eltwise, std::int64_t begin,
-                                                      std::int64_t end);
-                         void run_activation(const Eltwise& eltwise, std::int64_t begin,
-                                             std::int64_t end))
+/// result of the clamp. The kernels run_*_bf16 cast the pointers to elements of bf16.
+/// round_to_bf16 is run_activation with a dst of bf16.
+TORCHALGO_DECLARE_KERNEL(
+    void run_add(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
+    void run_mul(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
+    void run_sub(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
+    void run_activation_gradient(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
+    void run_activation(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
+    void run_add_bf16(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
+    void run_mul_bf16(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
+    void run_activation_bf16(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
+    void round_to_bf16(const Eltwise& eltwise, std::int64_t begin, std::int64_t end))
 
 /// The last block of each image of an nChw16c tensor.
 struct PadLanes {

@@ -192,9 +192,8 @@ inline Vec activate(const Vec& x, const Activation& activation = kind) {
 
 // `activation` is passed by value, since dst might overlap a reference's numbers. The compiler
 // would load these again for each vector.
-template <Activation::Kind kind, class Element>
-inline void activate_range(const Element* src, Element* dst, std::int64_t count,
-                           Activation activation) {
+template <Activation::Kind kind, class From, class To>
+inline void activate_range(const From* src, To* dst, std::int64_t count, Activation activation) {
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes)
     activate<kind>(Vec::loadu(src + i), activation).store(dst + i);
@@ -237,9 +236,8 @@ inline void clear_lanes(Element* block, std::int64_t step, std::int64_t pixels,
 }
 
 /// Computes dst[i] = activation(src[i]). src may be dst. Otherwise they must not overlap.
-template <class Element>
-inline void activate(const Element* src, Element* dst, std::int64_t count,
-                     const Activation& activation) {
+template <class From, class To>
+inline void activate(const From* src, To* dst, std::int64_t count, const Activation& activation) {
   with_activation(activation.kind, [&]<Activation::Kind kind>() {
     activate_range<kind>(src, dst, count, activation);
   });

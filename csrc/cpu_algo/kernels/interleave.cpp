@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/interleave.h"
 
+#include <cstring>
+
 #include "cpu_algo/kernels/vec.h"
 
 namespace torchalgo::kernels::TORCHALGO_ISA {
@@ -13,6 +15,14 @@ inline void interleave_vectors(const float* a, const float* b, float* dst) {
   const auto [low, high] = interleave2(Vec::loadu(a), Vec::loadu(b));
   low.store(dst);
   high.store(dst + kLanes);
+}
+
+/// A pair of results is one integer, so that the loop is vectorized.
+inline void interleave_two(const Bf16* a, const Bf16* b, Bf16* dst, std::int64_t channels) {
+  for (std::int64_t i = 0; i < channels; ++i) {
+    const std::uint32_t pair = a[i] | static_cast<std::uint32_t>(b[i]) << 16;
+    std::memcpy(dst + 2 * i, &pair, sizeof pair);
+  }
 }
 
 inline void interleave_two(const float* a, const float* b, float* dst, std::int64_t channels) {
@@ -30,22 +40,34 @@ inline void interleave_two(const float* a, const float* b, float* dst, std::int6
   interleave_vectors(a + i, b + i, dst + 2 * i);
 }
 
-}  // namespace
-
-void run_interleave_pixels(const Interleave& interleave, std::int64_t begin, std::int64_t end) {
+template <class Element>
+inline void interleave_pixels(const Interleave& interleave, std::int64_t begin, std::int64_t end) {
   const std::int64_t count = interleave.count, channels = interleave.channels;
+  const auto source = [&](std::int64_t j, std::int64_t pixel) {
+    return of<Element>(interleave.sources[j]) + pixel * interleave.pitch;
+  };
   for (std::int64_t pixel = begin; pixel < end; ++pixel) {
-    const std::int64_t at = pixel * interleave.pitch;
-    float* dst = interleave.dst + pixel * count * channels;
+    Element* dst = of<Element>(interleave.dst) + pixel * count * channels;
     if (count == 2) {
-      interleave_two(interleave.sources[0] + at, interleave.sources[1] + at, dst, channels);
+      interleave_two(source(0, pixel), source(1, pixel), dst, channels);
       continue;
     }
     for (std::int64_t j = 0; j < count; ++j) {
-      const float* src = interleave.sources[j] + at;
+      const Element* src = source(j, pixel);
       for (std::int64_t i = 0; i < channels; ++i) dst[i * count + j] = src[i];
     }
   }
+}
+
+}  // namespace
+
+void run_interleave_pixels(const Interleave& interleave, std::int64_t begin, std::int64_t end) {
+  interleave_pixels<float>(interleave, begin, end);
+}
+
+void run_interleave_pixels_bf16(const Interleave& interleave, std::int64_t begin,
+                                std::int64_t end) {
+  interleave_pixels<Bf16>(interleave, begin, end);
 }
 
 void run_interleave_blocks(const Interleave& interleave, std::int64_t begin, std::int64_t end) {

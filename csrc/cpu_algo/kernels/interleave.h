@@ -21,6 +21,9 @@ struct Interleave {
 /// Writes pixels [begin, end) of n * h * w in nhwc.
 TORCHALGO_DECLARE_KERNEL(void run_interleave_pixels(const Interleave& interleave,
                                                     std::int64_t begin, std::int64_t end);
+                         /// Does the same for elements of bf16. The struct counts these.
+                         void run_interleave_pixels_bf16(const Interleave& interleave,
+                                                         std::int64_t begin, std::int64_t end);
                          /// Writes dst's blocks [begin, end) of n * ceil(2 channels / 16) in
                          /// nChw16c. There are two sources. Their pad lanes are zero.
                          void run_interleave_blocks(const Interleave& interleave,

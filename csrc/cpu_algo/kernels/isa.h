@@ -37,3 +37,18 @@
 #define TORCHALGO_PICK_KERNEL(isa, kernel)                                            \
   (static_cast<void>(isa), TORCHALGO_EACH_OTHER_ISA(TORCHALGO_PICK_IN, isa, kernel) & \
                                ::torchalgo::kernels::default_isa::kernel)
+
+// The functions of kernels/amx, which need AMX for bf16 and AVX-512 with bf16, and the build of the
+// same functions for every instruction set.
+#if defined(__x86_64__) && !defined(TORCHALGO_ONLY_DEFAULT_ISA)
+#define TORCHALGO_DECLARE_AMX_KERNEL(...) \
+  TORCHALGO_DECLARE_KERNEL(__VA_ARGS__)   \
+  TORCHALGO_DECLARE_IN(amx, , , __VA_ARGS__)
+#define TORCHALGO_PICK_AMX_KERNEL(has_amx, isa, kernel)        \
+  ((has_amx) ? &::torchalgo::kernels::amx_isa::kernel \
+             : TORCHALGO_PICK_KERNEL(isa, kernel))
+#else
+#define TORCHALGO_DECLARE_AMX_KERNEL(...) TORCHALGO_DECLARE_KERNEL(__VA_ARGS__)
+#define TORCHALGO_PICK_AMX_KERNEL(has_amx, isa, kernel) \
+  (static_cast<void>(has_amx), TORCHALGO_PICK_KERNEL(isa, kernel))
+#endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/pool.h"
 
+#include <cstring>
 #include <limits>
 
 #include "cpu_algo/kernels/pool_taps.h"
@@ -30,6 +31,51 @@ constexpr float neutral() {
   return is_max ? -std::numeric_limits<float>::infinity() : 0.0F;
 }
 
+/// A vector of bf16 for maxima: integers in the same order, with all NaNs above infinity.
+struct Keys {
+  typedef std::int16_t Part __attribute__((vector_size(sizeof(Native))));
+  static constexpr int kCount = 2 * kLanes;
+  static constexpr std::int16_t kNans = 0x7f;  // the negative ones, which lie below -infinity
+  Part part[kParts];
+
+  Keys() = default;
+  /// The smallest key, that of -infinity.
+  explicit Keys(float) {
+    for (Part& to : part) to = Part{} + std::numeric_limits<std::int16_t>::min();
+  }
+  static Part flip_negative(const Part& x) { return x ^ ((x >> 15) & 0x7fff); }
+
+  static Keys loadu(const Bf16* at) {
+    Keys keys;
+    std::memcpy(keys.part, at, sizeof keys.part);
+    for (Part& x : keys.part) x = add(flip_negative(x), -kNans);
+    return keys;
+  }
+  void store(Bf16* at) const {
+    Keys bits = *this;
+    for (Part& x : bits.part) x = flip_negative(add(x, kNans));
+    std::memcpy(at, bits.part, sizeof bits.part);
+  }
+  /// Returns x + y with a wrap.
+  static Part add(const Part& x, std::int16_t y) {
+    typedef std::uint16_t Unsigned __attribute__((vector_size(sizeof(Native))));
+    return reinterpret_cast<Part>(reinterpret_cast<Unsigned>(x) + static_cast<std::uint16_t>(y));
+  }
+};
+
+template <bool is_max>
+inline Keys combine(const Keys& a, const Keys& b) {
+  static_assert(is_max);
+  Keys larger;
+  for (int i = 0; i < kParts; ++i) larger.part[i] = a.part[i] > b.part[i] ? a.part[i] : b.part[i];
+  return larger;
+}
+
+template <class Lanes>
+constexpr int kCountOf = kLanes;
+template <>
+constexpr int kCountOf<Keys> = Keys::kCount;
+
 template <bool is_max>
 inline Vec combine(const Vec& a, const Vec& b) {
   if constexpr (is_max) return maximum(a, b);
@@ -45,70 +91,83 @@ inline float combine(float a, float b) {
 /// Reduces one window for `vectors` vectors of lanes. Each row has a sum of its own. This shortens
 /// the chain of dependent additions, and reduces the rounding error of large windows.
 /// `fixed_columns` is the number of taps per row if it is a constant, and 0 if not.
-template <bool is_max, int vectors, int fixed_columns>
-inline void reduce_lanes(const Pool& pool, const float* image, const Taps& rows,
-                         const Taps& columns, float scale, float* dst) {
+template <bool is_max, int vectors, int fixed_columns, class V, class From, class To>
+inline void reduce_lanes(const Pool& pool, const From* image, const Taps& rows, const Taps& columns,
+                         float scale, To* dst) {
   const std::int64_t column_step = columns.step * pool.lanes;
   const std::int64_t row_step = rows.step * pool.w.in * pool.lanes;
   const std::int64_t count = fixed_columns > 0 ? fixed_columns : columns.count;
-  const float* row = image + (rows.first * pool.w.in + columns.first) * pool.lanes;
-  Vec total[vectors];
-  for (Vec& value : total) value = Vec(neutral<is_max>());
+  const From* row = image + (rows.first * pool.w.in + columns.first) * pool.lanes;
+  V total[vectors];
+  for (V& value : total) value = V(neutral<is_max>());
   for (std::int64_t i = 0; i < rows.count; ++i, row += row_step) {
-    Vec sum[vectors];
-    for (Vec& value : sum) value = Vec(neutral<is_max>());
-    const float* tap = row;
+    V sum[vectors];
+    for (V& value : sum) value = V(neutral<is_max>());
+    const From* tap = row;
     for (std::int64_t j = 0; j < count; ++j, tap += column_step) {
       for (int v = 0; v < vectors; ++v) {
-        sum[v] = combine<is_max>(sum[v], Vec::loadu(tap + v * kLanes));
+        sum[v] = combine<is_max>(sum[v], V::loadu(tap + v * kCountOf<V>));
       }
     }
     for (int v = 0; v < vectors; ++v) total[v] = combine<is_max>(total[v], sum[v]);
   }
-  const Vec factor(scale);
   for (int v = 0; v < vectors; ++v) {
-    (is_max ? total[v] : total[v] * factor).store(dst + v * kLanes);
+    if constexpr (!is_max) total[v] = total[v] * Vec(scale);
+    total[v].store(dst + v * kCountOf<V>);
   }
 }
 
 /// Reduces one window for fewer lanes than a vector has.
-template <bool is_max>
-inline void reduce_few_lanes(const Pool& pool, const float* image, const Taps& rows,
-                             const Taps& columns, float scale, std::int64_t lanes, float* dst) {
+template <bool is_max, class From, class To>
+inline void reduce_few_lanes(const Pool& pool, const From* image, const Taps& rows,
+                             const Taps& columns, float scale, std::int64_t lanes, To* dst) {
   for (std::int64_t lane = 0; lane < lanes; ++lane) {
     float total = neutral<is_max>();
     for (std::int64_t i = 0; i < rows.count; ++i) {
       const std::int64_t y = rows.first + i * rows.step;
-      const float* tap = image + (y * pool.w.in + columns.first) * pool.lanes + lane;
+      const From* tap = image + (y * pool.w.in + columns.first) * pool.lanes + lane;
       float sum = neutral<is_max>();
       for (std::int64_t j = 0; j < columns.count; ++j) {
-        sum = combine<is_max>(sum, tap[j * columns.step * pool.lanes]);
+        sum = combine<is_max>(sum, to_float(tap[j * columns.step * pool.lanes]));
       }
       total = combine<is_max>(total, sum);
     }
-    dst[lane] = total * scale;
+    dst[lane] = from_float<To>(total * scale);
+  }
+}
+
+/// Computes `lanes` lanes of one output pixel, at least as many as a V has.
+template <bool is_max, int fixed_columns, class V, class From, class To>
+inline void reduce_vectors(const Pool& pool, const From* image, const Taps& rows,
+                           const Taps& columns, float scale, std::int64_t lanes, To* dst) {
+  constexpr int kCount = kCountOf<V>;
+  std::int64_t lane = 0;
+  for (; lane + 4 * kCount <= lanes; lane += 4 * kCount) {
+    reduce_lanes<is_max, 4, fixed_columns, V>(pool, image + lane, rows, columns, scale, dst + lane);
+  }
+  for (; lane + 2 * kCount <= lanes; lane += 2 * kCount) {
+    reduce_lanes<is_max, 2, fixed_columns, V>(pool, image + lane, rows, columns, scale, dst + lane);
+  }
+  while (lane < lanes) {
+    lane = min(lane, lanes - kCount);  // the last vector overlaps the one before it
+    reduce_lanes<is_max, 1, fixed_columns, V>(pool, image + lane, rows, columns, scale, dst + lane);
+    lane += kCount;
   }
 }
 
 /// Computes `lanes` lanes of one output pixel.
-template <bool is_max, int fixed_columns>
-inline void reduce_pixel(const Pool& pool, const float* image, const Taps& rows,
-                         const Taps& columns, float scale, std::int64_t lanes, float* dst) {
+template <bool is_max, int fixed_columns, class From, class To>
+inline void reduce_pixel(const Pool& pool, const From* image, const Taps& rows, const Taps& columns,
+                         float scale, std::int64_t lanes, To* dst) {
+  if constexpr (is_max && is_bf16<From>) {
+    if (lanes >= Keys::kCount)
+      return reduce_vectors<true, fixed_columns, Keys>(pool, image, rows, columns, scale, lanes,
+                                                       dst);
+  }
   if (lanes < kLanes) {
     return reduce_few_lanes<is_max>(pool, image, rows, columns, scale, lanes, dst);
   }
-  std::int64_t lane = 0;
-  for (; lane + 4 * kLanes <= lanes; lane += 4 * kLanes) {
-    reduce_lanes<is_max, 4, fixed_columns>(pool, image + lane, rows, columns, scale, dst + lane);
-  }
-  for (; lane + 2 * kLanes <= lanes; lane += 2 * kLanes) {
-    reduce_lanes<is_max, 2, fixed_columns>(pool, image + lane, rows, columns, scale, dst + lane);
-  }
-  while (lane < lanes) {
-    lane = min(lane, lanes - kLanes);  // the last vector overlaps the one before it
-    reduce_lanes<is_max, 1, fixed_columns>(pool, image + lane, rows, columns, scale, dst + lane);
-    lane += kLanes;
-  }
+  reduce_vectors<is_max, fixed_columns, Vec>(pool, image, rows, columns, scale, lanes, dst);
 }
 
 /// Computes four outputs at `dst` for one block of 16 channels. All their windows lie inside the
@@ -161,22 +220,27 @@ inline std::int64_t reduce_fours(const Pool& pool, const float* image, const Tap
   return q;
 }
 
-template <bool is_max>
+template <bool is_max, class From = float, class To = From>
 void pool_lanes(const Pool& pool, std::int64_t begin, std::int64_t end) {
+  constexpr bool kHasBlocks = !is_bf16<From>;
   const std::int64_t chunks = (pool.lanes + pool.lane_chunk - 1) / pool.lane_chunk;
-  const Interior interior = pool.lanes == kBlock ? interior_of(pool.w) : Interior{0, 0};
+  const Interior interior =
+      kHasBlocks && pool.lanes == kBlock ? interior_of(pool.w) : Interior{0, 0};
   for (std::int64_t task = begin; task < end; ++task) {
     const std::int64_t lane = task % chunks * pool.lane_chunk;
     const std::int64_t row = task / chunks;
     const std::int64_t lanes = min(pool.lane_chunk, pool.lanes - lane);
     const Taps rows = taps_of(pool.h, row % pool.h.out);
-    const float* image = pool.src + row / pool.h.out * pool.h.in * pool.w.in * pool.lanes + lane;
-    float* dst = pool.dst + row * pool.w.out * pool.lanes + lane;
+    const From* image =
+        of<From>(pool.src) + row / pool.h.out * pool.h.in * pool.w.in * pool.lanes + lane;
+    To* dst = of<To>(pool.dst) + row * pool.w.out * pool.lanes + lane;
     for (std::int64_t q = 0; q < pool.w.out; ++q) {
-      if (q == interior.first && q + 4 <= interior.last) {
-        q = pool.w.window == 3 ? reduce_fours<is_max, 3>(pool, image, rows, interior, dst)
-                               : reduce_fours<is_max, 0>(pool, image, rows, interior, dst);
-        if (q == pool.w.out) break;
+      if constexpr (kHasBlocks) {
+        if (q == interior.first && q + 4 <= interior.last) {
+          q = pool.w.window == 3 ? reduce_fours<is_max, 3>(pool, image, rows, interior, dst)
+                                 : reduce_fours<is_max, 0>(pool, image, rows, interior, dst);
+          if (q == pool.w.out) break;
+        }
       }
       const Taps columns = taps_of(pool.w, q);
       const float scale = scale_of(pool, rows, columns);
@@ -314,6 +378,15 @@ void run_pool(const Pool& pool, std::int64_t begin, std::int64_t end) {
   } else {
     pool.is_max ? pool_lanes<true>(pool, begin, end) : pool_lanes<false>(pool, begin, end);
   }
+}
+
+void run_pool_bf16(const Pool& pool, std::int64_t begin, std::int64_t end) {
+  pool.is_max ? pool_lanes<true, Bf16>(pool, begin, end)
+              : pool_lanes<false, Bf16>(pool, begin, end);
+}
+
+void run_average_of_bf16(const Pool& pool, std::int64_t begin, std::int64_t end) {
+  pool_lanes<false, Bf16, float>(pool, begin, end);
 }
 
 }  // namespace torchalgo::kernels::TORCHALGO_ISA

@@ -28,7 +28,11 @@ struct Pool {
 };
 
 /// Runs tasks [begin, end) of images * h.out * ceil(lanes / lane_chunk), in this order. A NaN in a
-/// window makes its maximum a NaN. An empty window has maximum -inf and average 0.
-TORCHALGO_DECLARE_KERNEL(void run_pool(const Pool& pool, std::int64_t begin, std::int64_t end))
+/// window makes its maximum a NaN. An empty window has maximum -inf and average 0. run_pool_bf16
+/// casts src and dst to elements of bf16 in nhwc, run_average_of_bf16 only src.
+TORCHALGO_DECLARE_KERNEL(void run_pool(const Pool& pool, std::int64_t begin, std::int64_t end);
+                         void run_pool_bf16(const Pool& pool, std::int64_t begin, std::int64_t end);
+                         void run_average_of_bf16(const Pool& pool, std::int64_t begin,
+                                                  std::int64_t end))
 
 }  // namespace torchalgo::kernels

@@ -41,22 +41,23 @@ inline Position bilinear_position(std::int64_t index, std::int64_t in, std::int6
 }
 
 /// The four neighbours of a dst pixel and their weights.
+template <class Element>
 struct Corners {
-  const float* src[4];
+  const Element* src[4];
   float weight[4];
 };
 
 /// Copies the lanes of one pixel. `fixed_lanes` is 16 if the number of lanes is a constant, and 0
 /// if not.
-template <int fixed_lanes>
-inline void copy_lanes(const float* src, float* dst, std::int64_t lanes) {
+template <int fixed_lanes, class Element>
+inline void copy_lanes(const Element* src, Element* dst, std::int64_t lanes) {
   std::int64_t lane = 0;
   for (; lane + kLanes <= lanes; lane += kLanes) Vec::loadu(src + lane).store(dst + lane);
   for (; fixed_lanes == 0 && lane < lanes; ++lane) dst[lane] = src[lane];
 }
 
-template <int fixed_lanes>
-inline void blend_lanes(const Corners& corners, float* dst, std::int64_t lanes) {
+template <int fixed_lanes, class Element>
+inline void blend_lanes(const Corners<Element>& corners, Element* dst, std::int64_t lanes) {
   Vec weights[4];
   for (int i = 0; i < 4; ++i) weights[i] = Vec(corners.weight[i]);
   std::int64_t lane = 0;
@@ -68,14 +69,14 @@ inline void blend_lanes(const Corners& corners, float* dst, std::int64_t lanes) 
     sum.store(dst + lane);
   }
   for (; fixed_lanes == 0 && lane < lanes; ++lane) {
-    float sum = corners.src[0][lane] * corners.weight[0];
-    for (int i = 1; i < 4; ++i) sum += corners.src[i][lane] * corners.weight[i];
-    dst[lane] = sum;
+    float sum = to_float(corners.src[0][lane]) * corners.weight[0];
+    for (int i = 1; i < 4; ++i) sum += to_float(corners.src[i][lane]) * corners.weight[i];
+    dst[lane] = from_float<Element>(sum);
   }
 }
 
 /// Computes columns [first, last) of rows [begin, end).
-template <int fixed_lanes>
+template <int fixed_lanes, class Element = float>
 void resize_nearest(const Resize& resize, std::int64_t begin, std::int64_t end, std::int64_t first,
                     std::int64_t last) {
   const std::int64_t lanes = fixed_lanes > 0 ? fixed_lanes : resize.lanes;
@@ -85,15 +86,16 @@ void resize_nearest(const Resize& resize, std::int64_t begin, std::int64_t end, 
   }
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t y = nearest_index(row % resize.p, resize.h, resize.p);
-    const float* src = resize.src + (row / resize.p * resize.h + y) * resize.w * lanes;
-    float* dst = resize.dst + (row * resize.q + first) * lanes;
+    const Element* src =
+        of<Element>(resize.src) + (row / resize.p * resize.h + y) * resize.w * lanes;
+    Element* dst = of<Element>(resize.dst) + (row * resize.q + first) * lanes;
     for (std::int64_t i = 0; i < last - first; ++i, dst += lanes) {
       copy_lanes<fixed_lanes>(src + columns[i], dst, lanes);
     }
   }
 }
 
-template <int fixed_lanes>
+template <int fixed_lanes, class Element = float>
 void resize_bilinear(const Resize& resize, std::int64_t begin, std::int64_t end, std::int64_t first,
                      std::int64_t last) {
   const std::int64_t lanes = fixed_lanes > 0 ? fixed_lanes : resize.lanes;
@@ -106,33 +108,40 @@ void resize_bilinear(const Resize& resize, std::int64_t begin, std::int64_t end,
   }
   for (std::int64_t row = begin; row < end; ++row) {
     const Position y = bilinear_position(row % resize.p, resize.h, resize.p, resize.align_corners);
-    const float* image = resize.src + row / resize.p * resize.h * resize.w * lanes;
-    const float* low = image + y.low * resize.w * lanes;
-    const float* high = image + y.high * resize.w * lanes;
-    float* dst = resize.dst + (row * resize.q + first) * lanes;
+    const Element* image = of<Element>(resize.src) + row / resize.p * resize.h * resize.w * lanes;
+    const Element* low = image + y.low * resize.w * lanes;
+    const Element* high = image + y.high * resize.w * lanes;
+    Element* dst = of<Element>(resize.dst) + (row * resize.q + first) * lanes;
     for (std::int64_t i = 0; i < last - first; ++i, dst += lanes) {
       const Position& x = columns[i];
-      const Corners corners = {{low + x.low, low + x.high, high + x.low, high + x.high},
-                               {(1 - y.weight) * (1 - x.weight), (1 - y.weight) * x.weight,
-                                y.weight * (1 - x.weight), y.weight * x.weight}};
+      const Corners<Element> corners = {{low + x.low, low + x.high, high + x.low, high + x.high},
+                                        {(1 - y.weight) * (1 - x.weight), (1 - y.weight) * x.weight,
+                                         y.weight * (1 - x.weight), y.weight * x.weight}};
       blend_lanes<fixed_lanes>(corners, dst, lanes);
     }
+  }
+}
+
+template <class Element>
+void run(const Resize& resize, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t first = 0; first < resize.q; first += kResizeColumns) {
+    const std::int64_t last = min(first + kResizeColumns, resize.q);
+    const auto columns = [&]<int lanes>() {
+      resize.is_nearest ? resize_nearest<lanes, Element>(resize, begin, end, first, last)
+                        : resize_bilinear<lanes, Element>(resize, begin, end, first, last);
+    };
+    resize.lanes == 16 ? columns.template operator()<16>() : columns.template operator()<0>();
   }
 }
 
 }  // namespace
 
 void run_resize(const Resize& resize, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t first = 0; first < resize.q; first += kResizeColumns) {
-    const std::int64_t last = min(first + kResizeColumns, resize.q);
-    if (resize.is_nearest) {
-      resize.lanes == 16 ? resize_nearest<16>(resize, begin, end, first, last)
-                         : resize_nearest<0>(resize, begin, end, first, last);
-    } else {
-      resize.lanes == 16 ? resize_bilinear<16>(resize, begin, end, first, last)
-                         : resize_bilinear<0>(resize, begin, end, first, last);
-    }
-  }
+  run<float>(resize, begin, end);
+}
+
+void run_resize_bf16(const Resize& resize, std::int64_t begin, std::int64_t end) {
+  run<Bf16>(resize, begin, end);
 }
 
 }  // namespace torchalgo::kernels::TORCHALGO_ISA

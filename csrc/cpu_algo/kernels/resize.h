@@ -22,7 +22,10 @@ struct Resize {
 
 /// Writes dst's rows [begin, end) of images * p. Indices are torch's. Nearest takes floor(i * (in /
 /// out)) in float arithmetic. Bilinear uses the half-pixel rule unless align_corners is true.
+/// run_resize_bf16 casts src and dst to elements of bf16.
 TORCHALGO_DECLARE_KERNEL(void run_resize(const Resize& resize, std::int64_t begin,
-                                         std::int64_t end))
+                                         std::int64_t end);
+                         void run_resize_bf16(const Resize& resize, std::int64_t begin,
+                                              std::int64_t end))
 
 }  // namespace torchalgo::kernels

@@ -36,6 +36,36 @@ constexpr int kParts = kLanes / kNativeLanes;                // registers of a V
 using Bf16 = std::uint16_t;
 /// A number of f16, the half precision of IEEE 754. It is only loaded.
 enum class F16 : std::uint16_t {};
+template <class Element>
+constexpr bool is_bf16 = false;
+template <>
+constexpr bool is_bf16<Bf16> = true;
+
+/// Returns the elements at a pointer of a struct, which has one type of pointer for every type of
+/// elements.
+template <class Element>
+[[gnu::always_inline]] inline const Element* of(const float* elements) {
+  return reinterpret_cast<const Element*>(elements);
+}
+template <class Element>
+[[gnu::always_inline]] inline Element* of(float* elements) {
+  return reinterpret_cast<Element*>(elements);
+}
+
+[[gnu::always_inline]] inline float to_float(float x) { return x; }
+[[gnu::always_inline]] inline float to_float(Bf16 x) {
+  return __builtin_bit_cast(float, static_cast<std::uint32_t>(x) << 16);
+}
+/// Returns x, rounded to nearest even if Element is bf16. A NaN stays a NaN.
+template <class Element>
+[[gnu::always_inline]] inline Element from_float(float x) {
+  if constexpr (is_bf16<Element>) {
+    const auto bits = __builtin_bit_cast(std::uint32_t, x);
+    return static_cast<Bf16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16 | (x != x ? 0x7fc0U : 0U));
+  } else {
+    return x;
+  }
+}
 
 template <int lanes>
 struct Lanes {
@@ -68,6 +98,9 @@ typedef float UnalignedNative
       _mm512_maskz_permutexvar_epi16(0xaaaaaaaa, index, _mm512_castsi256_si512(halves)));
 }
 [[gnu::always_inline]] inline __m256i narrow(const Native& x) {
+#if defined(__AVX512BF16__)
+  return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
+#else
   // A NaN becomes the default NaN, whose lower half is 0: rounding does not change it.
   const __m512i bits = _mm512_castps_si512(_mm512_fixupimm_ps(x, x, _mm512_set1_epi32(0x33), 0));
   const __mmask16 is_odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
@@ -76,6 +109,7 @@ typedef float UnalignedNative
   const __m512i index = _mm512_setr_epi32(0x30001, 0x70005, 0xb0009, 0xf000d, 0x130011, 0x170015,
                                           0x1b0019, 0x1f001d, 0, 0, 0, 0, 0, 0, 0, 0);
   return _mm512_castsi512_si256(_mm512_permutexvar_epi16(index, rounded));
+#endif
 }
 #endif
 
@@ -207,6 +241,22 @@ struct VecOf {
   }
 };
 using Vec = VecOf<kParts>;
+
+/// Stores a and b. AVX512_BF16 rounds two vectors in the time of one.
+template <class Element>
+[[gnu::always_inline]] inline void store_two(const Vec& a, Element* at_a, const Vec& b,
+                                             Element* at_b) {
+#if defined(__AVX512BF16__)
+  if constexpr (is_bf16<Element>) {
+    const auto both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at_a), _mm512_castsi512_si256(both));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at_b), _mm512_extracti64x4_epi64(both, 1));
+    return;
+  }
+#endif
+  a.store(at_a);
+  b.store(at_b);
+}
 
 /// Returns function(x...) of each register. Functions take vectors by reference: of vectors that
 /// are passed by value, GCC 12 keeps arrays in memory.

@@ -60,7 +60,7 @@ std::map<std::string, std::string> found_here() {
     for (const Algorithm& algorithm : prepared_algorithms(isa)) {
       for (const char* text : kProblems) {
         const Problem problem = parse_problem(text);
-        for (const Primitive& primitive : algorithm.offer(problem, cpu_device()).primitives) {
+        for (const Primitive& primitive : algorithm.offer(problem, device_with_amx()).primitives) {
           const at::Tensor result = run_once(algorithm, problem, primitive, fixed_sample(problem));
           found[fmt::format("{} {} {}", isa, to_string(primitive), text)] = bits_of(result);
         }

@@ -21,11 +21,11 @@ TEST(Slice, TakesTheChannelsExactly) {
                              {70, 15, 18}, {300, 1, 298}, {33, 16, 17}, {64, 31, 2}};
   for (const Part& part : kParts) {
     for (const std::int64_t n : {1, 2}) {
-      expect_correct("cpu.slice", make_slice(n, 1, 1, part.c, part.begin, part.k), 3, 0);
-      expect_correct("cpu.slice", make_slice(n, 5, 7, part.c, part.begin, part.k), 3, 0);
+      expect_correct("cpu.slice", make_slice(n, 1, 1, part.c, part.begin, part.k), 4, 0);
+      expect_correct("cpu.slice", make_slice(n, 5, 7, part.c, part.begin, part.k), 4, 0);
     }
   }
-  expect_correct("cpu.slice", make_slice(2, 29, 31, 100, 20, 60), 3, 0);
+  expect_correct("cpu.slice", make_slice(2, 29, 31, 100, 20, 60), 4, 0);
 }
 
 Problem make_shuffle(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c,
@@ -49,14 +49,14 @@ Problem make_joined(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t
 TEST(Shuffle, InterleavesTheGroupsExactly) {
   for (const std::int64_t each : {1, 3, 8, 15, 16, 17, 29, 32, 58, 100}) {
     for (const std::int64_t n : {1, 2}) {
-      expect_correct("cpu.shuffle", make_shuffle(n, 5, 7, 2 * each, 2), each % 16 == 0 ? 2 : 1, 0);
-      expect_correct("cpu.shuffle", make_shuffle(n, 5, 7, 3 * each, 3), 1, 0);
-      expect_correct("cpu.shuffle", make_joined(n, 5, 7, each, 2), 2, 0);
-      expect_correct("cpu.shuffle", make_joined(n, 1, 1, each, 4), 1, 0);
+      expect_correct("cpu.shuffle", make_shuffle(n, 5, 7, 2 * each, 2), each % 16 == 0 ? 3 : 2, 0);
+      expect_correct("cpu.shuffle", make_shuffle(n, 5, 7, 3 * each, 3), 2, 0);
+      expect_correct("cpu.shuffle", make_joined(n, 5, 7, each, 2), 3, 0);
+      expect_correct("cpu.shuffle", make_joined(n, 1, 1, each, 4), 2, 0);
     }
   }
-  expect_correct("cpu.shuffle", make_shuffle(2, 29, 31, 64, 2), 2, 0);
-  expect_correct("cpu.shuffle", make_joined(2, 29, 31, 58, 2), 2, 0);
+  expect_correct("cpu.shuffle", make_shuffle(2, 29, 31, 64, 2), 3, 0);
+  expect_correct("cpu.shuffle", make_joined(2, 29, 31, 58, 2), 3, 0);
 }
 
 TEST(Shuffle, RefusesWithAReason) {

@@ -48,22 +48,22 @@ TEST(Eltwise, CombinesTwoTensorsInEveryLayout) {
       EltwiseProblem add = make_problem(EltwiseKind::kAdd, sizes, {});
       EltwiseProblem mul = make_problem(EltwiseKind::kMul, sizes, {});
       add.channelwise = mul.channelwise = channelwise;
-      expect_correct("cpu.add", add, 3, 1e-6);
-      expect_correct("cpu.mul", mul, 3, 1e-6);
+      expect_correct("cpu.add", add, 4, 1e-6);
+      expect_correct("cpu.mul", mul, 4, 1e-6);
     }
   }
 }
 
 void expect_correct_with(const PostOp& activation, const Sizes& sizes) {
-  expect_correct("cpu.activation", make_problem(EltwiseKind::kActivation, sizes, {activation}), 3,
+  expect_correct("cpu.activation", make_problem(EltwiseKind::kActivation, sizes, {activation}), 4,
                  1e-6);
   expect_correct("cpu.sub", make_problem(EltwiseKind::kSub, sizes, {activation}), 3, 1e-6);
   for (const bool channelwise : {false, true}) {
     EltwiseProblem add = make_problem(EltwiseKind::kAdd, sizes, {activation});
     EltwiseProblem mul = make_problem(EltwiseKind::kMul, sizes, {activation});
     add.channelwise = mul.channelwise = channelwise;
-    expect_correct("cpu.add", add, 3, 1e-6);
-    expect_correct("cpu.mul", mul, 3, 1e-6);
+    expect_correct("cpu.add", add, 4, 1e-6);
+    expect_correct("cpu.mul", mul, 4, 1e-6);
   }
 }
 

@@ -9,6 +9,14 @@
 
 namespace torchalgo {
 
+/// This machine's processor as if it had AMX, for which algorithms offer nhwc.bf16 too. Kernels
+/// that need AMX to be fast run without it as well.
+inline Device device_with_amx() {
+  Device device = cpu_device();
+  device.has_amx = true;
+  return device;
+}
+
 /// The kernels' builds that run on this machine: its own, and those below it in the table. Under a
 /// sanitizer the default one is left out if others run: it consists of the same templates, and the
 /// tests take hours.

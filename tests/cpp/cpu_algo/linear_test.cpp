@@ -131,6 +131,17 @@ TEST(Linear, GivesTheSameBitsOnAnyNumberOfThreadsInAnyBatchAndFromPanels) {
   }
 }
 
+TEST(Linear, RoundsWeightsToTheNearestNumberAndTiesToEven) {
+  const at::Tensor weights = at::arange(-2048.0, 2048.0).view({16, 256}).to(at::kFloat).mul(3);
+  const at::Tensor src = at::eye(256);  // the results are the weights
+  for (const std::string& isa : isas()) {
+    for (const Primitive& primitive : {kBf16, kF16}) {
+      const at::Tensor dst = run_row(isa, src, {weights, {}}, "", primitive);
+      EXPECT_TRUE(dst.t().equal(as_stored(weights, primitive))) << to_string(primitive) << isa;
+    }
+  }
+}
+
 TEST(Linear, StoresHugeAndTinyWeightsAsFiniteNumbersWithAllDigits) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   const std::vector<float> rows = {kLargest, 1e30F, 65520, 1e-4F, 1e-30F, 1e-34F};

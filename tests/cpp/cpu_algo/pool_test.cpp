@@ -3,8 +3,12 @@
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/randn.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
+#include <vector>
 
+#include "cpu_algo/kernels/pool.h"
 #include "cpu_algo/row_check.h"
 
 namespace torchalgo {
@@ -36,7 +40,7 @@ TEST(Pool, MaximumEqualsF64ForWindowsThatOverlapEdges) {
       for (const std::int64_t c : kChannels) {
         PoolProblem problem = make_problem(PoolKind::kMax, 2, c, 13, 10, window);
         problem.ceil_mode = ceil_mode;
-        expect_correct("cpu.pool", problem, 3, 0);
+        expect_correct("cpu.pool", problem, 4, 0);
       }
     }
   }
@@ -49,7 +53,7 @@ TEST(Pool, MaximumEqualsF64ForDilatedWindows) {
       for (const std::int64_t c : {3, 17}) {
         PoolProblem problem = make_problem(PoolKind::kMax, 1, c, 14, 11, window);
         problem.ceil_mode = ceil_mode;
-        expect_correct("cpu.pool", problem, 3, 0);
+        expect_correct("cpu.pool", problem, 4, 0);
       }
     }
   }
@@ -64,7 +68,7 @@ TEST(Pool, AverageDividesAsTorchDoesAtPaddingAndAtCeilEdges) {
         PoolProblem problem = make_problem(PoolKind::kAverage, 2, c, 12, 9, window);
         problem.ceil_mode = mode % 2 != 0;
         problem.count_include_pad = mode / 2 != 0;
-        expect_correct("cpu.pool", problem, 3, 1e-6);
+        expect_correct("cpu.pool", problem, 4, 1e-6);
       }
     }
   }
@@ -81,41 +85,78 @@ TEST(Pool, AdaptiveAverageMeetsUnevenWindowsAndGlobalOnes) {
       problem.kind = PoolKind::kAdaptiveAverage;
       problem.n = 2, problem.c = c, problem.h = sizes.h, problem.w = sizes.w;
       problem.p = sizes.p, problem.q = sizes.q;
-      expect_correct("cpu.pool", problem, 3, 1e-6);
+      expect_correct("cpu.pool", problem, 4, 1e-6);
     }
   }
 }
 
 TEST(Pool, RunsOnOnePixelAndOnRowsTooLongForTheStack) {
   const Window window = {3, 3, 2, 2, 1, 1, 1, 1};
-  expect_correct("cpu.pool", make_problem(PoolKind::kMax, 1, 17, 1, 1, window), 3, 0);
-  expect_correct("cpu.pool", make_problem(PoolKind::kMax, 1, 2, 3, 5000, window), 3, 0);
-  expect_correct("cpu.pool", make_problem(PoolKind::kAverage, 1, 2, 3, 5000, window), 3, 1e-6);
+  expect_correct("cpu.pool", make_problem(PoolKind::kMax, 1, 17, 1, 1, window), 4, 0);
+  expect_correct("cpu.pool", make_problem(PoolKind::kMax, 1, 2, 3, 5000, window), 4, 0);
+  expect_correct("cpu.pool", make_problem(PoolKind::kAverage, 1, 2, 3, 5000, window), 4, 1e-6);
   const Window dilated = {3, 3, 2, 2, 1, 1, 1, 2};
-  expect_correct("cpu.pool", make_problem(PoolKind::kMax, 1, 2, 4, 3000, dilated), 3, 0);
+  expect_correct("cpu.pool", make_problem(PoolKind::kMax, 1, 2, 4, 3000, dilated), 4, 0);
 }
 
 TEST(Pool, IsRightWhenSeveralThreadsShareIt) {
   const Window window = {3, 3, 2, 2, 1, 1, 1, 1};
-  expect_correct("cpu.pool", make_problem(PoolKind::kMax, 1, 33, 112, 112, window), 3, 0);
+  expect_correct("cpu.pool", make_problem(PoolKind::kMax, 1, 33, 112, 112, window), 4, 0);
   PoolProblem global;
   global.kind = PoolKind::kAdaptiveAverage;
   global.c = 1030, global.h = global.w = 14;
-  expect_correct("cpu.pool", global, 3, 1e-6);
+  expect_correct("cpu.pool", global, 4, 1e-6);
 }
 
 TEST(Pool, MaximumOfAWindowWithANanIsANan) {
   const PoolProblem problem = make_problem(PoolKind::kMax, 1, 17, 9, 9, {3, 3, 2, 2, 1, 1, 1, 1});
   Sample sample = make_sample(problem, 0);
+  sample.src[0] = sample.src[0].to(at::kBFloat16).to(at::kFloat);  // so that nhwc.bf16 is exact
   sample.src[0].select(2, 4).select(2, 3).fill_(std::numeric_limits<float>::quiet_NaN());
   const at::Tensor expected = at::max_pool2d(sample.src[0], {3, 3}, {2, 2}, {1, 1});
   for (const std::string& isa : isas()) {
     const Algorithm row = cpu_algorithm("cpu.pool", isa);
-    for (const Primitive& primitive : row.offer(problem, cpu_device()).primitives) {
+    for (const Primitive& primitive : row.offer(problem, device_with_amx()).primitives) {
       const at::Tensor result = run_once(row, problem, primitive, sample);
       EXPECT_TRUE(at::equal(result.nan_to_num(-7), expected.nan_to_num(-7)))
           << to_string(primitive) << " " << isa;
       EXPECT_TRUE(expected.isnan().any().item<bool>());
+    }
+  }
+}
+
+// Each number of bf16, with each sign of NaN, beside some others: a tensor of torch would have one
+// NaN only.
+TEST(Pool, MaximumOfBf16IsThatOfFloats) {
+  constexpr std::int64_t kAll = 65536;
+  const auto value = [](std::uint16_t bits) {
+    return static_cast<float>(c10::BFloat16(bits, c10::BFloat16::from_bits()));
+  };
+  for (const std::string& isa : isas()) {
+    for (const std::uint16_t other : {0, 0x8000, 0x3f80, 0xbf80, 0x7f80, 0xff80, 0x7fc0, 0xffc0}) {
+      std::vector<std::uint16_t> src(kAll), dst(kAll);
+      for (std::int64_t i = 0; i < kAll; ++i) src[i] = static_cast<std::uint16_t>(i);
+      for (const std::int64_t lanes : {64, 16}) {  // with fewer lanes maxima are computed as floats
+        kernels::Pool pool = {};
+        pool.lanes = pool.lane_chunk = lanes;
+        pool.w = {2, 1, 2};
+        pool.is_max = true;
+        for (std::int64_t at = 0; at < kAll; at += lanes) {
+          std::vector<std::uint16_t> pixels(src.begin() + at, src.begin() + at + lanes);
+          pixels.resize(2 * lanes, other);
+          pool.src = reinterpret_cast<const float*>(pixels.data());
+          pool.dst = reinterpret_cast<float*>(dst.data() + at);
+          TORCHALGO_PICK_KERNEL(isa, run_pool_bf16)(pool, 0, 1);
+        }
+        for (std::int64_t i = 0; i < kAll; ++i) {
+          const float a = value(src[i]), b = value(other), found = value(dst[i]);
+          if (std::isnan(a) || std::isnan(b)) {
+            ASSERT_TRUE(std::isnan(found)) << isa << " " << i << " " << other;
+          } else {
+            ASSERT_EQ(found, std::max(a, b)) << isa << " " << i << " " << other;
+          }
+        }
+      }
     }
   }
 }

@@ -32,12 +32,13 @@ TEST(Resize, NearestTakesTheElementsThatTorchTakesInF32) {
   for (const Sizes& sizes : kSizes) {
     for (const std::int64_t c : {1, 3, 16, 17, 64}) {
       const ResizeProblem problem = make_problem(ResizeKind::kNearest, sizes, 2, c);
-      const Sample sample = make_sample(problem, 1);
+      Sample sample = make_sample(problem, 1);
+      sample.src[0] = sample.src[0].to(at::kBFloat16).to(at::kFloat);  // nhwc.bf16 is exact then
       const at::Tensor expected = at::upsample_nearest2d(sample.src[0], {sizes.p, sizes.q});
       for (const std::string& isa : isas()) {
         const Algorithm row = cpu_algorithm("cpu.resize", isa);
-        const Offer offer = row.offer(problem, cpu_device());
-        ASSERT_EQ(offer.primitives.size(), 2U);
+        const Offer offer = row.offer(problem, device_with_amx());
+        ASSERT_EQ(offer.primitives.size(), 3U);
         for (const Primitive& primitive : offer.primitives) {
           EXPECT_TRUE(at::equal(run_once(row, problem, primitive, sample), expected))
               << to_string(primitive) << " " << to_string(problem) << " " << isa;
@@ -48,8 +49,8 @@ TEST(Resize, NearestTakesTheElementsThatTorchTakesInF32) {
 }
 
 TEST(Resize, NearestKeepsPadLanesZero) {
-  expect_correct("cpu.resize", make_problem(ResizeKind::kNearest, {7, 7, 14, 14}, 2, 17), 2, 0);
-  expect_correct("cpu.resize", make_problem(ResizeKind::kNearest, {28, 28, 56, 56}, 1, 40), 2, 0);
+  expect_correct("cpu.resize", make_problem(ResizeKind::kNearest, {7, 7, 14, 14}, 2, 17), 3, 0);
+  expect_correct("cpu.resize", make_problem(ResizeKind::kNearest, {28, 28, 56, 56}, 1, 40), 3, 0);
 }
 
 TEST(Resize, BilinearAgreesWithF64) {
@@ -58,7 +59,7 @@ TEST(Resize, BilinearAgreesWithF64) {
       for (const bool align_corners : {false, true}) {
         ResizeProblem problem = make_problem(ResizeKind::kBilinear, sizes, 2, c);
         problem.align_corners = align_corners;
-        expect_correct("cpu.resize", problem, 2, 1e-6);
+        expect_correct("cpu.resize", problem, 3, 1e-6);
       }
     }
   }
@@ -79,7 +80,7 @@ TEST(Resize, BilinearHasNansAndInfinitiesWherePyTorchHas) {
         const at::Tensor expected =
             at::upsample_bilinear2d(sample.src[0], {sizes.p, sizes.q}, align_corners);
         const Algorithm row = cpu_algorithm("cpu.resize");
-        for (const Primitive& primitive : row.offer(problem, cpu_device()).primitives) {
+        for (const Primitive& primitive : row.offer(problem, device_with_amx()).primitives) {
           const at::Tensor found = run_once(row, problem, primitive, sample);
           EXPECT_TRUE(found.isnan().equal(expected.isnan()) &&
                       found.isinf().equal(expected.isinf()))

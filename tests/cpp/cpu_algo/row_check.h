@@ -48,7 +48,7 @@ class Threads {
   int before_;
 };
 
-/// Runs the primitive on a dst between two guards of 64 floats, which it must leave alone.
+/// Runs the primitive on a dst between two guards of 64 elements, which it must leave alone.
 inline void expect_writes_inside(const Algorithm& row, const Problem& problem,
                                  const Primitive& primitive) {
   constexpr std::int64_t kGuard = 64;
@@ -59,7 +59,7 @@ inline void expect_writes_inside(const Algorithm& row, const Problem& problem,
   }
   const Kernel kernel = row.prepare(problem, primitive, cpu_device());
   const at::Tensor shape = empty_result(problem, result_layout(problem, primitive));
-  const at::Tensor buffer = at::full({shape.numel() + 2 * kGuard}, 7.0F);
+  const at::Tensor buffer = at::full({shape.numel() + 2 * kGuard}, 7.0F, shape.options());
   const at::Tensor dst = buffer.as_strided(shape.sizes(), shape.strides(), kGuard);
   const at::Tensor workspace =
       at::full({kernel.primitive.workspace_bytes}, 0xff, at::TensorOptions().dtype(at::kByte));
@@ -78,7 +78,7 @@ inline void expect_correct(std::string_view name, const Problem& problem, std::s
   const std::int64_t elements = sizes[0] * sizes[1] * sizes[2] * sizes[3];
   for (const std::string& isa : isas()) {
     const Algorithm row = cpu_algorithm(name, isa);
-    const Offer offer = row.offer(problem, cpu_device());
+    const Offer offer = row.offer(problem, device_with_amx());
     ASSERT_EQ(offer.refusal, "") << to_string(problem);
     ASSERT_EQ(offer.primitives.size(), layouts) << to_string(problem);
     for (const Primitive& primitive : offer.primitives) {

@@ -345,6 +345,17 @@ Subjects subject(const Subject& text) {
 
 constexpr double kMaxRelError = 1e-5;  // optimize's default
 
+// What cannot be told from the rounding of a result in bf16.
+bool is_below_bf16(std::string_view mutation) {
+  constexpr std::string_view kSmall[] = {
+      "a tile of 2 x 6 is 0.2 % off", "one channel is 0.5 % off",
+      "all is rounded to bf16",       "all is rounded to f16",
+      "all is a little off",          "takes denormals and small numbers for zero",
+      "reads its input in f16",       "reads its second input in f16",
+      "the weights are in f16"};
+  return std::ranges::find(kSmall, mutation) != std::end(kSmall);
+}
+
 TEST(Gate, RejectsMutantsInAtLeast99OfEach100) {
   const Threads one(1);
   int mutants = 0;
@@ -357,6 +368,7 @@ TEST(Gate, RejectsMutantsInAtLeast99OfEach100) {
       for (const Primitive& offered : s.primitives) {
         const Layout layout = result_layout(s.problem, offered);
         if (mutation.fits != nullptr && !mutation.fits(s.problem, layout)) continue;
+        if (is_typed(layout) && is_below_bf16(mutation.name)) continue;
         const Algorithm mutant = mutated(*s.row, mutation, ++seed);
         const CheckResult result =
             check_primitives({mutant}, s.problem, {offered}, kMaxRelError)[0];

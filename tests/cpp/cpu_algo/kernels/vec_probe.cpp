@@ -64,5 +64,13 @@ void store_first(const float* src, std::int64_t count, float* dst) {
   Vec::loadu(src).store(dst, count);
 }
 
+void widen_first(const std::uint16_t* src, std::int64_t count, float* dst) {
+  Vec::loadu(src, count).store(dst);
+}
+
+void round_first(const float* src, std::int64_t count, std::uint16_t* dst) {
+  Vec::loadu(src).store(dst, count);
+}
+
 }  // namespace TORCHALGO_ISA
 }  // namespace torchalgo::kernels

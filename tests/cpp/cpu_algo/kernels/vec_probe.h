@@ -42,4 +42,10 @@ TORCHALGO_DECLARE_KERNEL(void load_first(const float* src, std::int64_t count, f
 /// Loads all lanes and stores the first `count`.
 TORCHALGO_DECLARE_KERNEL(void store_first(const float* src, std::int64_t count, float* dst))
 
+/// Loads the first `count` numbers of bf16 and stores all lanes.
+TORCHALGO_DECLARE_KERNEL(void widen_first(const std::uint16_t* src, std::int64_t count, float* dst))
+
+/// Loads all lanes and stores the first `count` as bf16.
+TORCHALGO_DECLARE_KERNEL(void round_first(const float* src, std::int64_t count, std::uint16_t* dst))
+
 }  // namespace torchalgo::kernels

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <c10/util/BFloat16.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -219,6 +220,53 @@ TEST(Vec, StoresInPartWriteNothingBeyondTheEnd) {
       EXPECT_EQ(std::count(page.begin(), page.end(), 5.0F), 2 * count) << isa;
       EXPECT_EQ(std::count(page.begin(), page.begin() + count, 5.0F), count) << isa;
       EXPECT_EQ(std::count(page.end() - count, page.end(), 5.0F), count) << isa;
+    }
+  }
+}
+
+/// Rounds as the processor's own conversion does, but keeps subnormal numbers.
+std::uint16_t rounded(float x) { return c10::BFloat16(x).x; }
+
+TEST(Vec, RoundsToBf16AsTorchDoesAndKeepsEveryNan) {
+  for (const std::string& isa : isas()) {
+    const int lanes = TORCHALGO_PICK_KERNEL(isa, vec_lanes)();
+    const auto widen = TORCHALGO_PICK_KERNEL(isa, widen_first);
+    const auto round = TORCHALGO_PICK_KERNEL(isa, round_first);
+    std::vector<float> src(lanes), wide(lanes);
+    std::vector<std::uint16_t> dst(lanes);
+    // Each upper half with lower halves around the ties; also those of infinities and NaNs.
+    for (const std::uint32_t low : {0U, 1U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU}) {
+      for (std::uint32_t high = 0; high <= 0xffff; high += static_cast<std::uint32_t>(lanes)) {
+        for (int lane = 0; lane < lanes; ++lane)
+          src[lane] = std::bit_cast<float>((high + static_cast<std::uint32_t>(lane)) << 16 | low);
+        round(src.data(), lanes, dst.data());
+        widen(dst.data(), lanes, wide.data());
+        for (int lane = 0; lane < lanes; ++lane) {
+          ASSERT_EQ(std::isnan(src[lane]), std::isnan(wide[lane])) << isa << " " << src[lane];
+          if (std::isnan(src[lane])) continue;
+          ASSERT_EQ(dst[lane], rounded(src[lane])) << isa << " " << src[lane];
+          ASSERT_EQ(std::bit_cast<std::uint32_t>(wide[lane]), std::uint32_t{dst[lane]} << 16);
+        }
+      }
+    }
+  }
+}
+
+TEST(Vec, PartsOfBf16TouchNothingBeyondTheEnd) {
+  const GuardedPage page;
+  ASSERT_TRUE(page.is_ready());
+  auto* const end = reinterpret_cast<std::uint16_t*>(page.end());
+  const std::vector<float> src(16, 5.0F);
+  for (const std::string& isa : isas()) {
+    const int lanes = TORCHALGO_PICK_KERNEL(isa, vec_lanes)();
+    for (int count = 0; count <= lanes; ++count) {
+      std::fill(page.begin(), page.end(), 7.0F);
+      TORCHALGO_PICK_KERNEL(isa, round_first)(src.data(), count, end - count);
+      EXPECT_EQ(std::count(end - lanes, end, rounded(5.0F)), count) << isa;
+      std::vector<float> dst(lanes, 3.0F);
+      TORCHALGO_PICK_KERNEL(isa, widen_first)(end - count, count, dst.data());
+      for (int lane = 0; lane < lanes; ++lane)
+        EXPECT_EQ(dst[lane], lane < count ? 5.0F : 0.0F) << isa << " " << count << " " << lane;
     }
   }
 }
