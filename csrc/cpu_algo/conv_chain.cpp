@@ -2,7 +2,7 @@
 // Convolutions around a depthwise one in one call, block of rows by block of rows, so that the
 // tensors between them never leave the cache: the inverted residuals of MobileNets are a 1x1
 // convolution that widens a tensor six times, a depthwise one, and a 1x1 one that narrows it again.
-#include <fmt/format.h>
+#include "cpu_algo/conv_chain.h"
 
 #include <algorithm>
 #include <cstring>
@@ -18,25 +18,9 @@
 #include "ir/algorithm.h"
 
 namespace torchalgo::cpu {
-namespace {
 
-using kernels::ConvGemm;
-using kernels::Depthwise;
-using kernels::Rows;
-
-constexpr std::int64_t kFloatBytes = sizeof(float);
-constexpr Layout kInside = Layout::kNChw16c;
-
-// The convolutions of a chain by their role. `wide` or `narrow` may be missing.
-struct Parts {
-  const ConvProblem* wide = nullptr;  // computes the depthwise one's input; null: none
-  const ConvProblem* depthwise = nullptr;
-  const ConvProblem* narrow = nullptr;  // 1x1, reads the depthwise result; null: none
-};
-
-// Returns the convolutions of a chain by role. The chain must not be refused.
-Parts parts_of(const Problem& problem) {
-  Parts parts;
+ChainParts parts_of(const Problem& problem) {
+  ChainParts parts;
   for (const Problem& layer : std::get<ConvChainProblem>(problem).layers) {
     const auto& conv = std::get<ConvProblem>(layer);
     const ConvProblem*& place = is_depthwise(conv)           ? parts.depthwise
@@ -47,8 +31,7 @@ Parts parts_of(const Problem& problem) {
   return parts;
 }
 
-// Returns why the algorithm cannot run `problem`, or an empty string.
-std::string refuse(const Problem& problem) {
+std::string refuse_chain(const Problem& problem) {
   const auto* chain = std::get_if<ConvChainProblem>(&problem);
   if (chain == nullptr || !std::holds_alternative<ConvProblem>(chain->layers[0]))
     return "is a chain of convolutions";
@@ -67,6 +50,16 @@ std::string refuse(const Problem& problem) {
   }
   return depthwise == 0 ? "needs a depthwise convolution" : "";
 }
+
+namespace {
+
+using kernels::ConvGemm;
+using kernels::Depthwise;
+using kernels::Rows;
+
+constexpr std::int64_t kFloatBytes = sizeof(float);
+constexpr Layout kInside = Layout::kNChw16c;
+using Parts = ChainParts;
 
 // One image's chain, cut into blocks of rows of the depthwise result.
 struct Plan {
@@ -297,7 +290,8 @@ void run(const Kernels& kernels, const Plan& sizes, std::int64_t slices, const R
 }
 
 Offer offer(const Kernels& kernels, const Problem& problem, const Device& device) {
-  if (std::string refusal = refuse(problem); !refusal.empty()) return {{}, std::move(refusal)};
+  if (std::string refusal = refuse_chain(problem); !refusal.empty())
+    return {{}, std::move(refusal)};
   const Parts parts = parts_of(problem);
   std::vector<Layout> sources = {kInside}, results = {kInside};
   if (parts.wide != nullptr) sources.push_back(Layout::kNhwc);

@@ -19,16 +19,23 @@ constexpr std::int64_t kBlock = 16;
 constexpr std::int64_t kLeastWork = 300'000;
 
 // How the rows of a result are divided. If several threads share them, ranges have an even number
-// of rows, as the kernel computes pairs of rows.
+// of rows, as the kernel computes pairs of rows. The first range has one row more if the rows that
+// read padding above the image are an odd number: a pair begins after them.
 struct Division {
-  std::int64_t ranges = 1, rows = 1, slices = 1;
+  std::int64_t count, ranges = 1, rows = 1, slices = 1, shift = 0;
 
-  Division(std::int64_t count, std::int64_t row_work, std::int64_t threads) {
+  Division(std::int64_t of, std::int64_t row_work, std::int64_t padded_rows, std::int64_t threads)
+      : count(of) {
     constexpr std::int64_t kRangesPerThread = 8;
     slices = std::clamp<std::int64_t>(count * row_work / kLeastWork, 1, threads);
     rows = slices == 1 ? count : std::max<std::int64_t>(1, count / (slices * kRangesPerThread));
     rows += slices == 1 ? 0 : rows % 2;
     ranges = ceil_div(count, rows);
+    shift = padded_rows & 1;
+  }
+  // Returns the first row of a range.
+  [[nodiscard]] std::int64_t first(std::int64_t range) const {
+    return range == 0 ? 0 : std::min(range * rows + shift, count);
   }
 };
 
@@ -92,7 +99,8 @@ namespace {
 PlainKernel bind(const ConvProblem& conv, Layout layout, DepthwiseRun run, std::int64_t threads) {
   const kernels::Depthwise sizes = depthwise_args(conv, layout);
   const std::int64_t rows = conv.n * sizes.blocks * sizes.p;
-  const Division division(rows, sizes.q * sizes.pixel * conv.r * conv.s * sizes.group, threads);
+  const Division division(rows, sizes.q * sizes.pixel * conv.r * conv.s * sizes.group,
+                          ceil_div(conv.pad_h, conv.stride_h), threads);
   const std::int64_t bias_floats = depthwise_bias_floats(conv, layout);
   return {.packed = {{depthwise_weight_floats(conv, layout), bias_floats}},
           .packing = std::string(to_string(untyped(layout))),
@@ -112,8 +120,7 @@ PlainKernel bind(const ConvProblem& conv, Layout layout, DepthwiseRun run, std::
                 call.dst = args.dst;
                 run_ranges_in_slices(pool, division.ranges, division.slices,
                                      [&](std::int64_t begin, std::int64_t end, std::int64_t) {
-                                       run(call, begin * division.rows,
-                                           std::min(end * division.rows, rows));
+                                       run(call, division.first(begin), division.first(end));
                                      });
               }};
 }

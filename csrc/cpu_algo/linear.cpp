@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "cpu_algo/conv.h"
+#include "cpu_algo/rounding.h"
 #include "cpu_algo/same_layout.h"
 
 namespace torchalgo::cpu {
@@ -57,36 +58,18 @@ constexpr const char* kBf16 = "cpu.linear.wbf16";
 constexpr const char* kF16 = "cpu.linear.wf16";
 constexpr std::int64_t kMostPanelColumns = 2048;
 
-// Returns `x`, or the nearest number of a magnitude that is at most `largest` if x is finite. The
-// largest floats would be rounded to infinity.
-float keep_finite(float x, float largest) {
-  return std::isfinite(x) ? std::clamp(x, -largest, largest) : x;
-}
-
-// Returns the nearest bf16. A NaN stays a NaN, and a finite number stays finite.
-std::uint16_t to_bf16(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(keep_finite(x, 0x1.fep127F));
-  const std::uint32_t rounded = x != x ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1);
-  return static_cast<std::uint16_t>(rounded >> 16);
-}
-
-// Returns the nearest f16 of a number that is not finite or whose magnitude is at most 2^15. A NaN
-// stays a NaN.
-std::uint16_t to_f16(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-  std::uint32_t rounded = 0x7c00;  // infinity
-  if (x != x) {
-    rounded = 0x7e00;
-  } else if (magnitude < std::bit_cast<std::uint32_t>(0x1p-14F)) {
-    // Subnormal in f16: 0.5 + |x| is rounded to whole multiples of 2^-24.
-    rounded =
-        std::bit_cast<std::uint32_t>(0.5F + std::fabs(x)) - std::bit_cast<std::uint32_t>(0.5F);
-  } else if (std::isfinite(x)) {
-    constexpr std::uint32_t kBias = (127 - 15) << 23;
-    rounded = (magnitude - kBias + 0xfff + (magnitude >> 13 & 1)) >> 13;
-  }
-  return static_cast<std::uint16_t>(sign | rounded);
+// Returns the nearest f16 of x * scale. A NaN stays a NaN, and a finite number stays finite, if
+// `scale` is that of the row of x, and still if it is divided by the scale later.
+std::uint16_t to_f16(float x, float scale) {
+  const float scaled = std::bit_cast<float>(keep_finite(x, 0x7f7fe000)) * scale;
+  const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(scaled);
+  constexpr std::uint32_t kBias = (127 - 15) << 23, kHalf = 0x3f000000;
+  const std::uint32_t normal = (magnitude - kBias + 0xfff + (magnitude >> 13 & 1)) >> 13;
+  // Below 2^-14 the numbers of f16 are the multiples of 2^-24, as those of f32 from 0.5 to 1.
+  const std::uint32_t small = std::bit_cast<std::uint32_t>(0.5F + scaled) - kHalf;
+  const std::uint32_t finite = magnitude < kBias + (1 << 23) ? small : normal;
+  const std::uint32_t special = magnitude > kInfinity ? 0x7e00 : 0x7c00;
+  return static_cast<std::uint16_t>(sign_of(x) | (magnitude < kInfinity ? finite : special));
 }
 
 // Returns the exponent of the power of two with which a row is multiplied before it is rounded to
@@ -94,12 +77,24 @@ std::uint16_t to_f16(float x) {
 // Weights down to 2^-21 of the largest keep all 11 digits. Sums of the products overflow only if
 // the magnitudes of the inputs add up to more than 10^36.
 int f16_exponent(std::span<const float> row) {
-  float largest = 0;
+  std::int32_t largest = 0;
   for (const float weight : row) {
-    if (std::isfinite(weight)) largest = std::max(largest, std::fabs(weight));
+    const std::uint32_t magnitude = magnitude_of(weight);
+    largest = std::max(largest, static_cast<std::int32_t>(magnitude < kInfinity ? magnitude : 0));
   }
   constexpr int kMost = 126;  // 2^-126 is a normal number
-  return largest > 0 ? std::min(7 - std::ilogb(largest), kMost) : 0;
+  return std::min(7 + 127 - (largest >> 23), kMost);
+}
+
+// Writes a row into every block of a panel.
+template <class Convert>
+void pack_row(std::span<const float> row, std::uint16_t* to, const Convert& convert) {
+  const auto c = static_cast<std::int64_t>(row.size());
+  for (std::int64_t first = 0; first < c; first += kBlock) {
+    const std::int64_t count = std::min(kBlock, c - first);
+    for (std::int64_t i = 0; i < count; ++i) to[i] = convert(row.data()[first + i]);
+    to += kernels::kLinearPanel * kBlock;
+  }
 }
 
 std::int64_t half_panel_floats(std::int64_t k, std::int64_t c, bool is_f16) {
@@ -110,23 +105,22 @@ std::int64_t half_panel_floats(std::int64_t k, std::int64_t c, bool is_f16) {
 // Writes panels of bf16 or f16, as kernels::run_linear_panels_bf16 and its neighbor read them.
 void pack_half_panels(std::int64_t k, std::int64_t c, bool is_f16, const float* weights,
                       float* panels, const Threads& threads) {
-  constexpr std::int64_t kRows = kernels::kLinearPanel, kBlockNumbers = kRows * kBlock;
+  constexpr std::int64_t kRows = kernels::kLinearPanel;
   const std::int64_t blocks = channel_blocks(c);
   auto* const numbers = reinterpret_cast<std::uint16_t*>(panels);
   float* const factors = panels + linear_panel_floats(k, c) / 2;
   std::fill_n(numbers, linear_panel_floats(k, c), std::uint16_t{0});
   parallel_for(threads, k, kLeastWeights / c + 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const float* const from = weights + row * c;
-      std::uint16_t* const to =
-          numbers + row / kRows * blocks * kBlockNumbers + row % kRows * kBlock;
-      const int exponent = is_f16 ? f16_exponent({from, static_cast<std::size_t>(c)}) : 0;
-      const float scale = std::ldexp(1.0F, exponent);
-      if (is_f16) factors[row] = std::ldexp(1.0F, -exponent);
-      for (std::int64_t i = 0; i < c; ++i) {
-        to[i / kBlock * kBlockNumbers + i % kBlock] =
-            is_f16 ? to_f16(keep_finite(from[i], 0x1.ffcp127F) * scale) : to_bf16(from[i]);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::span<const float> row(weights + i * c, static_cast<std::size_t>(c));
+      std::uint16_t* const to = numbers + (i / kRows * blocks * kRows + i % kRows) * kBlock;
+      if (!is_f16) {
+        pack_row(row, to, to_bf16);
+        continue;
       }
+      const int exponent = f16_exponent(row);
+      factors[i] = std::ldexp(1.0F, -exponent);
+      pack_row(row, to, [scale = std::ldexp(1.0F, exponent)](float x) { return to_f16(x, scale); });
     }
   });
 }

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "cpu_algo/bf16_models.h"
+
 // The algorithms, one line each, in the order in which they are listed. NAME stands for the
 // function NAME(isa), which NAME.cpp defines: it returns an Algorithm, or all Algorithms of a
 // family. cpu.fft, which calls torch, is in aten_algo.
@@ -12,6 +14,7 @@
   ALGORITHM(strassen_1x1)   \
   ALGORITHM(direct)         \
   ALGORITHM(stem)           \
+  ALGORITHM(bf16_conv)      \
   ALGORITHM(im2col_gemm)    \
   ALGORITHM(im2row_gemm)    \
   ALGORITHM(pool)           \
@@ -28,6 +31,7 @@
   ALGORITHM(depthwise)      \
   ALGORITHM(grouped)        \
   ALGORITHM(conv_chain)     \
+  ALGORITHM(bf16_chain)     \
   ALGORITHM(scaled_conv1x1) \
   ALGORITHM(squeeze_excite) \
   ALGORITHM(winograd_f4x4_3x3_nhwc) \
@@ -54,6 +58,7 @@ Algorithms cpu_algorithms(const std::string& isa) {
 #define ADD_FAMILY(name) \
   for (Algorithm & member : cpu::name(isa)) list.push_back(std::move(member));
   TORCHALGO_CPU_ALGORITHMS(ADD_ALGORITHM, ADD_FAMILY)
+  for (Algorithm& algorithm : list) cpu::serve_bf16_models(algorithm);
   return list;
 }
 

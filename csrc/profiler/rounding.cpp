@@ -58,7 +58,7 @@ double rounding_error(const Problem& problem, double factor, DType stored) {
   // one rounding is 0.21 epsilon, that of all three 0.37. An activation may enlarge the error
   // relative to its result. The layers of a chain store what is between them.
   const double storing =
-      stored == dtype ? 0 : 0.6 * epsilon_of(stored) * std::sqrt(double(layers_of(problem).size()));
+      stored == dtype ? 0 : 0.8 * epsilon_of(stored) * std::sqrt(double(layers_of(problem).size()));
   return storing + factor * epsilon_of(dtype) * roundings;
 }
 

@@ -19,7 +19,6 @@
 #include "import/read_layer.h"
 #include "import/shape_query.h"
 #include "ir/view.h"
-#include "provider/weights.h"
 #include "rewrite/concat_slots.h"
 #include "rewrite/plan_fit.h"
 #include "torchscript/own_unit.h"
@@ -200,10 +199,11 @@ class Rewriter {
     TORCHALGO_CHECK(!versions.empty(),
                     "TA2202 rewrite_graph: no entry of the plan makes {}, whose shape {} reads",
                     graph_.values[value].name, node->kind().toQualString());
-    if (asks_type) {  // tensors in coarser types stand for one of the model's type
+    if (asks_type) {  // only a model in f32 has tensors in a coarser type
+      TORCHALGO_ASSERT(graph_.values[value].dtype == DType::kF32);
       const WithInsertPoint at(node);
-      const at::ScalarType dtype = scalar_type(graph_.values[value].dtype.value());
-      node->output()->replaceAllUsesWith(jit_->insertConstant(static_cast<std::int64_t>(dtype)));
+      const auto f32 = static_cast<std::int64_t>(at::kFloat);
+      node->output()->replaceAllUsesWith(jit_->insertConstant(f32));
       return;
     }
     JitValue* answer =

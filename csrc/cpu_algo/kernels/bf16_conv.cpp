@@ -38,15 +38,14 @@ inline void multiply_row(const Bf16Conv& conv, const Bf16* src, const Product& p
 
 void bf16_conv(const Bf16Conv& conv, std::int64_t task, void* scratch, std::int64_t& band) {
   const std::int64_t step = bf16_conv_pixel_step(conv);
-  run_task(conv, task, scratch, band,
-           [&](const Product& product, float* sums) {
-             for (int tile = 0; tile < (product.is_pair ? 2 : 1); ++tile) {
-               for (std::int64_t row = 0; row < conv.tile_rows; ++row) {
-                 multiply_row(conv, product.tiles[tile].src + row * step, product,
-                              sums + (tile * conv.tile_rows + row) * kBlockChannels);
-               }
-             }
-           });
+  run_task(conv, task, scratch, band, [&](const Product& product, float* sums) {
+    for (int tile = 0; tile < (product.is_pair ? 2 : 1); ++tile) {
+      for (std::int64_t row = 0; row < conv.tile_rows; ++row) {
+        multiply_row(conv, product.tiles[tile].src + row * step, product,
+                     sums + (tile * conv.tile_rows + row) * kBlockChannels);
+      }
+    }
+  });
 }
 
 }  // namespace torchalgo::kernels::TORCHALGO_ISA

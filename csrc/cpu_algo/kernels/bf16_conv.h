@@ -17,7 +17,7 @@ namespace torchalgo::kernels {
 struct Bf16Conv {
   const void* src = nullptr;  // [images, h, w, c] in bf16, or in f32 with the strides below
   /// The packed weights in bf16, [ceil(k / 32)][steps][2][depth / 2][16][2], with zeros in the
-  /// channels beyond. See pack_bf16_conv.
+  /// channels beyond. A step's channels are those of its tap, or of adjacent taps.
   const std::uint16_t* weights = nullptr;
   const float* bias = nullptr;     // [ceil(k / 32) * 32], zeros in the channels beyond
   const void* residual = nullptr;  // laid out as dst, or null
@@ -30,28 +30,27 @@ struct Bf16Conv {
   std::int64_t r = 1, s = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
   std::int64_t dilation_h = 1, dilation_w = 1;
 
-  /// Where tiles are loaded from.
+  /// The memory from which tiles are loaded.
   enum Source : std::uint8_t {
-    kImage,      // src itself, for a 1x1 filter without padding
-    kRows,       // a copy of rows of the image with zeros around; a tile is part of one output row
+    kImage,       // src itself, for a 1x1 filter without padding
+    kRows,        // a copy of rows of the image with zeros around; a tile is part of one output row
     kShiftedRows  // one copy per column of the filter, without the pixels between those that it
                   // reads; a tile may run over several output rows
   };
   Source source = kImage;
-  std::int64_t pixel = 1;  // from pixel to pixel of the source: c, or more in a copy
-  std::int64_t depth = 2;  // channels of a step: even, at most 32
-  std::int64_t steps = 1;  // to sum over all taps and channels
+  std::int64_t pixel = 1;                 // from pixel to pixel of the source: c, or more in a copy
+  std::int64_t depth = 2;                 // channels of a step: even, at most 32
+  std::int64_t steps = 1;                 // to sum over all taps and channels
   const std::int64_t* offsets = nullptr;  // [steps], from a tile's first pixel in the source
 
-  std::int64_t tile_rows = 16;       // pixels of a tile
-  std::int64_t tiles_per_row = 1;    // of an output row; unused for kShiftedRows
+  std::int64_t tile_rows = 16;     // pixels of a tile
+  std::int64_t tiles_per_row = 1;  // of an output row; unused for kShiftedRows
   // The division of the work. A task is a band of pixels times a part of the blocks of 32 channels.
-  std::int64_t bands = 1;            // of all images
-  std::int64_t band_rows = 1;        // output rows of a band, for kRows and kShiftedRows
+  std::int64_t bands = 1;      // of all images
+  std::int64_t band_rows = 1;  // output rows of a band, for kRows and kShiftedRows
   std::int64_t parts = 1;
   /// Blocks of 32 channels that are computed for one pair of tiles before the next pair.
   std::int64_t block_run = 1;
-  bool prefetch = false;  // of the next weights, where they do not stay in L2
 };
 
 [[nodiscard]] constexpr std::int64_t bf16_conv_blocks(const Bf16Conv& conv) {

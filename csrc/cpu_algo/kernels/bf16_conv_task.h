@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// What the builds of bf16_conv share: the copies of the image, the order of the work, and the
-// epilogue. Only their sources may include it, as epilogue.h: everything is in an anonymous
-// namespace. `Multiply` is what differs between the builds.
+// The parts that the builds of bf16_conv share: the copies of the image, the order of the work, and
+// the epilogue. Only their sources may include it, as epilogue.h: everything is in an anonymous
+// namespace. The builds differ in `Multiply`.
 
 #include <algorithm>
 #include <cstdint>
@@ -56,7 +56,10 @@ class Tiles {
  public:
   /// `copy` is the copy of the band's image.
   Tiles(const Bf16Conv& conv, const Band& band, const Bf16* copy)
-      : rows_(conv.tile_rows), step_(bf16_conv_pixel_step(conv)), length_(conv.q), src_(copy),
+      : rows_(conv.tile_rows),
+        step_(bf16_conv_pixel_step(conv)),
+        length_(conv.q),
+        src_(copy),
         pixel_((band.image * conv.p + band.row) * conv.q) {
     if (conv.source == Bf16Conv::kShiftedRows) length_ *= band.rows;
     if (conv.source == Bf16Conv::kRows)
@@ -98,7 +101,7 @@ class Tiles {
 
  private:
   std::int64_t rows_, step_, length_;
-  const Bf16* src_;     // of the output row
+  const Bf16* src_;  // of the output row
   std::int64_t pixel_;
   std::int64_t start_ = 0;  // in the output row
   std::int64_t line_ = 0, lines_ = 0, line_step_ = 0, image_step_ = 0;
@@ -158,8 +161,7 @@ inline void copy_pixels(const Bf16Conv& conv, const float* src, std::int64_t ste
         Vec::loadu(from + c, lanes).store(to + c, lanes);
       }
     } else {
-      for (std::int64_t c = 0; c < conv.c; ++c)
-        Vec(from[c * conv.src_channel]).store(to + c, 1);
+      for (std::int64_t c = 0; c < conv.c; ++c) Vec(from[c * conv.src_channel]).store(to + c, 1);
     }
     clear(to + conv.c, conv.pixel - conv.c);
   }
@@ -171,8 +173,8 @@ template <class Element>
 inline void copy_row(const Bf16Conv& conv, const Element* row, std::int64_t first,
                      std::int64_t step, std::int64_t count, Bf16* dst) {
   const std::int64_t before = std::min(count, first < 0 ? (-first + step - 1) / step : 0);
-  const std::int64_t end = std::clamp<std::int64_t>((conv.w - first + step - 1) / step, before,
-                                                    count);
+  const std::int64_t end =
+      std::clamp<std::int64_t>((conv.w - first + step - 1) / step, before, count);
   clear(dst, before * conv.pixel);
   copy_pixels(conv, row + (first + before * step) * conv.src_pixel, step, end - before,
               dst + before * conv.pixel);
@@ -189,7 +191,8 @@ inline void copy_band(const Bf16Conv& conv, const Band& band, Bf16* copy) {
   const std::int64_t rows = (band.rows - 1) * conv.stride_h + (conv.r - 1) * conv.dilation_h + 1;
   const bool is_shifted = conv.source == Bf16Conv::kShiftedRows;
   for (std::int64_t shift = 0; shift < (is_shifted ? conv.s : 1); ++shift) {
-    for (std::int64_t i = 0; i < rows; ++i) {
+    // A filter of one row reads every stride-th row.
+    for (std::int64_t i = 0; i < rows; i += conv.r == 1 ? conv.stride_h : 1) {
       const std::int64_t row = is_shifted ? (shift * planes + i % planes) * plane + i / planes : i;
       Bf16* const to = copy + row * width * conv.pixel;
       const std::int64_t y = top + i;
@@ -223,8 +226,8 @@ struct Results {
   std::int64_t channels = kBlockChannels;
 };
 
-/// How the activation is applied. On processors with AMX a vector operation of the epilogue costs
-/// as much as a product of tiles, so that what is not needed is left out.
+/// The operations that apply an activation. There is no operation in vain: beside products of
+/// tiles, the operations of the epilogue take a large part of the time.
 enum Activates { kNotAtAll, kMaximum, kClamp, kInMemory };
 inline Activates activates(const Activation& activation) {
   if (activation.kind == Activation::kNone) return kNotAtAll;
@@ -241,7 +244,8 @@ void store_results(const Bf16Conv& conv, const Results& results) {
   const std::int64_t pitch = conv.k;
   float* sums = results.sums;
   Dst* dst = static_cast<Dst*>(conv.dst) + results.at;
-  const Dst* residual = has_residual ? static_cast<const Dst*>(conv.residual) + results.at : nullptr;
+  const Dst* residual =
+      has_residual ? static_cast<const Dst*>(conv.residual) + results.at : nullptr;
   const auto value = [&](int v, std::int64_t lanes) {
     Vec x = Vec::loadu(sums + v * kLanes);
     if constexpr (has_residual) x = x + Vec::loadu(residual + v * kLanes, lanes);
@@ -311,7 +315,7 @@ inline StoreResults pick_store(const Bf16Conv& conv) {
 
 /// One pair of tiles, or a single one, times one block of weights.
 struct Product {
-  Tile tiles[2];  // equal for a single tile
+  Tile tiles[2];                // equal for a single tile
   bool is_pair, is_wide;        // two tiles of pixels, two tiles of channels
   const Bf16* weights;          // of the block
   const float* bias;            // of the block
@@ -319,8 +323,8 @@ struct Product {
   std::int64_t next_lines = 0;  // of 64 bytes, per step
 };
 
-/// Runs a task. multiply(product, sums) writes the sums of the product's tiles, one below the other.
-/// They begin with the bias.
+/// Computes a part of the blocks for all tiles of a band. multiply(product, sums) writes the sums
+/// of the product's tiles, one below the other. They begin with the bias.
 template <class Multiply>
 inline void run_products(const Bf16Conv& conv, std::int64_t part, const Band& band,
                          const Bf16* copy, const Multiply& multiply) {
@@ -329,9 +333,9 @@ inline void run_products(const Bf16Conv& conv, std::int64_t part, const Band& ba
   const std::int64_t end = blocks * (part + 1) / conv.parts;
   const std::int64_t block_elements = conv.steps * conv.depth * kBlockChannels;
   const std::int64_t pairs = (band.tiles + 1) / 2;
-  // The products of a run prefetch the weights of the next run, a part of each block with each pair.
-  // If there is no next run, they prefetch the residual of the next pair.
-  const std::int64_t next_lines = conv.prefetch ? (conv.depth + pairs - 1) / pairs : 0;
+  // The products of a run prefetch the weights of the next run, a part of each block with each
+  // pair. If there is no next run, they prefetch the residual of the next pair.
+  const std::int64_t next_lines = (conv.depth + pairs - 1) / pairs;
   alignas(64) float sums[kBlockSums];
   for (std::int64_t run = blocks * part / conv.parts; run < end; run += conv.block_run) {
     const std::int64_t run_end = std::min(run + conv.block_run, end);
@@ -346,14 +350,14 @@ inline void run_products(const Bf16Conv& conv, std::int64_t part, const Band& ba
       const auto& [first, second] = product.tiles;
       const bool is_dense = first.skip + first.count == conv.tile_rows && second.skip == 0;
       for (std::int64_t block = run; block < run_end; ++block) {
-        const std::int64_t channel = block * kBlockChannels, next = block + conv.block_run;
+        const std::int64_t channel = block * kBlockChannels, next = block + run_end - run;
         product.is_wide = conv.k - channel > kBlockChannels / 2;
         product.bias = conv.bias + channel;
         product.weights = conv.weights + block * block_elements;
-        if (next < end) {
+        if (next < blocks) {  // perhaps of the next task
           product.next_lines = std::clamp<std::int64_t>(conv.depth - prefetched, 0, next_lines);
-          product.next = conv.weights + next * block_elements +
-                         prefetched * conv.steps * kBlockChannels;
+          product.next =
+              conv.weights + next * block_elements + prefetched * conv.steps * kBlockChannels;
         } else if (conv.residual != nullptr && !conv.is_dst_f32 && pair + 1 < pairs) {
           product.next_lines = (kBlockChannels + conv.steps - 1) / conv.steps;
           product.next = static_cast<const Bf16*>(conv.residual) + tiles.pixel() * conv.k +
@@ -377,6 +381,7 @@ inline void run_products(const Bf16Conv& conv, std::int64_t part, const Band& ba
   }
 }
 
+/// Runs a task of bf16_conv with the same arguments.
 template <class Multiply>
 inline void run_task(const Bf16Conv& conv, std::int64_t task, void* scratch,
                      std::int64_t& copied_band, const Multiply& multiply) {

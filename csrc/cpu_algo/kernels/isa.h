@@ -44,9 +44,8 @@
 #define TORCHALGO_DECLARE_AMX_KERNEL(...) \
   TORCHALGO_DECLARE_KERNEL(__VA_ARGS__)   \
   TORCHALGO_DECLARE_IN(amx, , , __VA_ARGS__)
-#define TORCHALGO_PICK_AMX_KERNEL(has_amx, isa, kernel)        \
-  ((has_amx) ? &::torchalgo::kernels::amx_isa::kernel \
-             : TORCHALGO_PICK_KERNEL(isa, kernel))
+#define TORCHALGO_PICK_AMX_KERNEL(has_amx, isa, kernel) \
+  ((has_amx) ? &::torchalgo::kernels::amx_isa::kernel : TORCHALGO_PICK_KERNEL(isa, kernel))
 #else
 #define TORCHALGO_DECLARE_AMX_KERNEL(...) TORCHALGO_DECLARE_KERNEL(__VA_ARGS__)
 #define TORCHALGO_PICK_AMX_KERNEL(has_amx, isa, kernel) \

@@ -137,9 +137,9 @@ class Checker:
         return Group(problem, keys, [own[key] for key in keys])
 
     def _fitting(self, group: Group) -> Group | None:
-        """Returns the group, possibly on a smaller image, so that its check ends in time.
+        """Returns the group, on a smaller image or with its best candidate only, if there is time.
 
-        Gives the group up and returns None if there is no time for it.
+        Gives up candidates for which there is no time. Returns None if none is left.
         """
         left_s = self._deadline.left_s("check")
         is_fitting = self._expect_s(group.keys) <= left_s
@@ -150,8 +150,10 @@ class Checker:
             return group
         if smaller is not None and self._expect_s(smaller.keys, smaller.problem) <= left_s:
             return smaller
-        self._give_up(group.keys)
-        return None
+        best = max(group.keys, key=self._gain_s)
+        fits_alone = self._expect_s([best]) <= left_s
+        self._give_up(key for key in group.keys if key != best or not fits_alone)
+        return self._group(group.problem, [best]) if fits_alone else None
 
     def _smaller(self, group: Group) -> Group | None:
         """Returns the group on a smaller image.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -31,9 +32,11 @@ class Sensitivity(NamedTuple):
 
 
 def sensitivities_of(
-    imported: _C.Imported, inputs: Sequence[Any], seed: int = 0
+    imported: _C.Imported, inputs: Sequence[Any], limit_s: float = math.inf, seed: int = 0
 ) -> list[Sensitivity]:
     """Returns the sensitivity of each node of the graph, for these inputs.
+
+    After `limit_s` seconds no further random vector is drawn. The first one always is.
 
     Each element of a result or of weights v gets a random error of its own in proportion to its
     size, as rounding makes it. The outputs y then change by J e, where J is the derivative of y by
@@ -56,7 +59,9 @@ def sensitivities_of(
         return found
     generator = torch.Generator(parts[0][0].device).manual_seed(seed)
     squares = [0.0] * len(values)
-    for _ in range(DRAWS):
+    began, draws = time.monotonic(), 0
+    while draws < DRAWS and (draws == 0 or time.monotonic() - began < limit_s):
+        draws += 1
         drawn = [
             torch.randn(y.shape, generator=generator, device=y.device, dtype=y.dtype) / norm
             for y, norm in parts
@@ -66,8 +71,8 @@ def sensitivities_of(
         )
         for i, (value, gradient) in enumerate(zip(values, gradients, strict=True)):
             if gradient is not None:
-                squares[i] += float((gradient * value.detach()).square().sum()) / DRAWS
-    sizes = [math.sqrt(square) for square in squares]
+                squares[i] += float((gradient * value.detach()).square().sum())
+    sizes = [math.sqrt(square / draws) for square in squares]
     for node, size in zip(run.results, sizes, strict=False):
         found[node] = found[node]._replace(result=size)
     for node, size in zip(run.weights, sizes[len(run.results) :], strict=True):

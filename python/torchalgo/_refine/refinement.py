@@ -29,6 +29,7 @@ from torchalgo._refine.in_context import Kept, Refined
 # The comparisons measure more costs, which may change the plan that was timed inside the net. Then
 # the plan is refined again, in all at most this often.
 MOST_SEARCHES = 3
+SENSITIVITY_SHARE = 0.05  # of the budget: the most time for random vectors
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ class Refinement:
         most_error = self._prepared.output_bound(self._options)
         if self._options.has_coarse_types:
             with self._budget.call.timings.step("values"):
-                found = sensitivities_of(self._prepared.imported, self._prepared.inputs)
+                limit_s = SENSITIVITY_SHARE * self._budget.call.deadline.budget_s
+                found = sensitivities_of(self._prepared.imported, self._prepared.inputs, limit_s)
             left = most_error - self._prepared.capture_error
             self._limits = self._limits.predicting(found, left)
         for _ in range(MOST_SEARCHES):

@@ -90,7 +90,8 @@ TEST(RowObjects, AreCompiledWithOpenMpWhereTheyDivideWork) {
   EXPECT_GT(parallel, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(AllBuilds, KernelObjects, testing::Values("default", "avx2", "avx512", "amx"));
+INSTANTIATE_TEST_SUITE_P(AllBuilds, KernelObjects,
+                         testing::Values("default", "avx2", "avx512", "amx"));
 
 }  // namespace
 }  // namespace torchalgo

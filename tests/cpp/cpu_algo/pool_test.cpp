@@ -163,8 +163,8 @@ TEST(Pool, MaximumOfBf16IsThatOfFloats) {
 
 TEST(Pool, RefusesOtherTypesAndProblems) {
   PoolProblem problem = make_problem(PoolKind::kMax, 1, 16, 8, 8, {2, 2, 2, 2, 0, 0, 1, 1});
-  problem.dtype = DType::kBf16;
-  EXPECT_EQ(cpu_algorithm("cpu.pool").offer(problem, cpu_device()).refusal, "needs f32, got bf16");
+  problem.dtype = DType::kF16;
+  EXPECT_EQ(cpu_algorithm("cpu.pool").offer(problem, cpu_device()).refusal, "needs f32, got f16");
   EXPECT_EQ(cpu_algorithm("cpu.pool").offer(ConcatProblem(), cpu_device()).refusal,
             "needs a pooling");
 }

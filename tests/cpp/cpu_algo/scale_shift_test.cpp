@@ -29,6 +29,15 @@ TEST(ScaleShift, AgreesWithF64AndKeepsPadLanesZero) {
   }
 }
 
+TEST(ScaleShift, AgreesWithF64OnMoreChannelsThanAreComputedAtATime) {
+  ScaleShiftProblem problem;
+  problem.n = 2, problem.c = 4111, problem.w = 2;
+  for (const Epilogue& epilogue : {Epilogue{}, Epilogue{PostOp::kSilu}}) {
+    problem.epilogue = epilogue;
+    expect_correct("cpu.scale_shift", problem, 4, 1e-6);
+  }
+}
+
 TEST(ScaleShift, IsRightWhenSeveralThreadsShareIt) {
   ScaleShiftProblem problem;
   problem.n = 2, problem.c = 41, problem.h = problem.w = 29;

@@ -89,6 +89,7 @@ inline std::vector<Bound> all_bound(const Problem& problem) {
       const Device device = {.isa = isa, .threads = threads};
       for (const Algorithm& algorithm : cpu_algorithms(isa)) {
         for (const Primitive& primitive : offer_all(algorithm, problem, device).primitives) {
+          if (is_typed(primitive.src) || is_typed(primitive.dst)) continue;  // no floats
           all.push_back({algorithm.bind(problem, primitive, device), primitive,
                          algorithm.rounding.value_or(1),
                          to_string(primitive) + " " + to_string(problem) + " " + isa});

@@ -101,10 +101,12 @@ TEST(ReadersOf, ListsAReaderOncePerUse) {
 TEST(Layout, WordsAndSizesAgree) {
   for (const Layout layout : kAllLayouts) EXPECT_EQ(parse_layout(to_string(layout)), layout);
   EXPECT_FALSE(parse_layout("NCHW"));
-  EXPECT_EQ(refuse_layout("NCHW"), "'NCHW' is no layout: expected nchw, nhwc, nhwc.bf16 or nChw16c");
+  EXPECT_EQ(refuse_layout("NCHW"),
+            "'NCHW' is no layout: expected nchw, nhwc, nhwc.bf16 or nChw16c");
   EXPECT_FALSE(parse_layout("nChw8c"));
   EXPECT_EQ(refuse_layout("nChw8c"),
-            "'nChw8c' is no longer a layout, since no algorithm used it: expected nchw, nhwc, nhwc.bf16 or "
+            "'nChw8c' is no longer a layout, since no algorithm used it: expected nchw, nhwc, "
+            "nhwc.bf16 or "
             "nChw16c");
   EXPECT_EQ(element_count(Layout::kNChw16c, 2, 17, 9), 2 * 32 * 9);
   EXPECT_EQ(element_count(Layout::kNhwc, 2, 17, 9), 2 * 17 * 9);

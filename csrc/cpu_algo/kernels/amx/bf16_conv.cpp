@@ -11,30 +11,24 @@ namespace {
 // Tiles 0 to 3 are sums: of the first pixels and the first channels, first and second, second and
 // first, second and second. Tiles 4 and 5 are pixels, 6 and 7 are weights.
 
-/// The shapes of the tiles until the object's end.
-class TileShapes {
- public:
-  TileShapes(std::int64_t rows, std::int64_t depth) {
-    struct alignas(64) {
-      std::uint8_t palette = 1, start = 0, reserved[14] = {};
-      std::uint16_t row_bytes[16] = {};
-      std::uint8_t rows[16] = {};
-    } shapes;
-    const auto set = [&](int tile, std::int64_t tile_rows, std::int64_t bytes) {
-      shapes.rows[tile] = static_cast<std::uint8_t>(tile_rows);
-      shapes.row_bytes[tile] = static_cast<std::uint16_t>(bytes);
-    };
-    for (int tile = 0; tile < 4; ++tile) set(tile, rows, 64);
-    for (int tile = 4; tile < 6; ++tile) set(tile, rows, depth * 2);
-    for (int tile = 6; tile < 8; ++tile) set(tile, depth / 2, 64);
-    // GCC 12 assumes that _tile_loadconfig reads 8 bytes only.
-    asm volatile("" : : "r"(&shapes) : "memory");
-    _tile_loadconfig(&shapes);
-  }
-  ~TileShapes() { _tile_release(); }
-  TileShapes(const TileShapes&) = delete;
-  TileShapes& operator=(const TileShapes&) = delete;
-};
+/// Sets the shapes of the tiles.
+inline void set_shapes(std::int64_t pixels, std::int64_t depth) {
+  struct alignas(64) {
+    std::uint8_t palette = 1, start = 0, reserved[14] = {};
+    std::uint16_t row_bytes[16] = {};
+    std::uint8_t rows[16] = {};
+  } shapes;
+  const auto set = [&](int tile, std::int64_t rows, std::int64_t bytes) {
+    shapes.rows[tile] = static_cast<std::uint8_t>(rows);
+    shapes.row_bytes[tile] = static_cast<std::uint16_t>(bytes);
+  };
+  for (int tile = 0; tile < 4; ++tile) set(tile, pixels, 64);
+  for (int tile = 4; tile < 6; ++tile) set(tile, pixels, depth * 2);
+  for (int tile = 6; tile < 8; ++tile) set(tile, depth / 2, 64);
+  // GCC 12 assumes that _tile_loadconfig reads 8 bytes only.
+  asm volatile("" : : "r"(&shapes) : "memory");
+  _tile_loadconfig(&shapes);
+}
 
 template <bool is_pair, bool is_wide>
 inline void multiply(const Bf16Conv& conv, const Product& product, float* sums) {
@@ -81,19 +75,19 @@ inline void multiply(const Bf16Conv& conv, const Product& product, float* sums) 
 }  // namespace
 
 void bf16_conv(const Bf16Conv& conv, std::int64_t task, void* scratch, std::int64_t& band) {
-  const TileShapes shapes(conv.tile_rows, conv.depth);
-  run_task(conv, task, scratch, band,
-           [&](const Product& product, float* sums) {
-             if (product.is_pair && product.is_wide) {
-               multiply<true, true>(conv, product, sums);
-             } else if (product.is_pair) {
-               multiply<true, false>(conv, product, sums);
-             } else if (product.is_wide) {
-               multiply<false, true>(conv, product, sums);
-             } else {
-               multiply<false, false>(conv, product, sums);
-             }
-           });
+  set_shapes(conv.tile_rows, conv.depth);
+  run_task(conv, task, scratch, band, [&](const Product& product, float* sums) {
+    if (product.is_pair && product.is_wide) {
+      multiply<true, true>(conv, product, sums);
+    } else if (product.is_pair) {
+      multiply<true, false>(conv, product, sums);
+    } else if (product.is_wide) {
+      multiply<false, true>(conv, product, sums);
+    } else {
+      multiply<false, false>(conv, product, sums);
+    }
+  });
+  _tile_release();
 }
 
 }  // namespace torchalgo::kernels::TORCHALGO_ISA
