@@ -9,9 +9,10 @@
 On a processor with bf16, OpenVINO computes in bf16 unless it is told otherwise. The engines:
 torchalgo in f32, torchalgo_error, which is torchalgo with --max-error, openvino and onnxruntime in
 f32, and openvino_default and openvino_throughput, which have OpenVINO's own precision. The record
-has the error of each against f64, and the error that the plan predicted. Weights are random. Each
-batch norm has the mean and the variance of what it reads for some random images, so that the errors
-of early layers grow on their way, as they do in a trained network.
+has the error of each against f64, and the error that the plan predicted. Weights are random. With
+--statistics data, each batch norm has the mean and the variance of what it reads for some random
+images. Then the errors of early layers grow on their way, more than in a trained network. With
+drawn, the statistics are random, and errors are about those of trained networks.
 
 Each network runs in a process of its own. In a round, each engine makes a call untimed, then
 --inner timed ones. Takes about 5 minutes per network. Appends one JSON line per network to
@@ -88,7 +89,9 @@ def run_one(name: str, options: harness.Record) -> harness.Record:
     """Returns the record of one network, measured in this process."""
     torch.set_num_threads(options["threads"])
     torch.set_grad_enabled(False)
-    network = with_statistics(build(name), options["size"])
+    network = build(name)
+    if options["statistics"] == "data":
+        network = with_statistics(network, options["size"])
     x = build_input(name, options["size"], options["batch"])
     built: dict[str, Any] = {}
     for own, bound in {OWN: 1e-5, ERROR: options["max_error"]}.items():
@@ -133,14 +136,14 @@ def head_of(name: str, options: harness.Record) -> harness.Record:
     """Returns the fields of a record that are known before the network runs."""
     return {
         "schema": 1, "benchmark": "precision", "network": name,
-        **{key: options[key] for key in ("batch", "size", "threads", "max_error", "machine")},
+        **{key: options[key] for key in ("batch", "size", "threads", "max_error", "statistics", "machine")},
         "git": harness.git_state(), "date": time.strftime("%Y-%m-%d"),
     }  # fmt: skip
 
 
 def key_of(line: harness.Record) -> Any:
     """Returns what a line stands for; it does not depend on the commit."""
-    names = ("network", "batch", "size", "threads", "max_error")
+    names = ("network", "batch", "size", "threads", "max_error", "statistics")
     return (*(line[name] for name in names), line["machine"]["cpu"], line["machine"]["isa"])
 
 
@@ -161,6 +164,7 @@ def cells_of(line: harness.Record) -> list[str]:
     predicted = own["predicted_error"]
     return [
         line["network"],
+        line["statistics"],
         str(line["batch"]),
         f"{statistics.median(line['wall_us'][ERROR]) / 1000:.2f}",
         over(OWN),
@@ -174,7 +178,7 @@ def cells_of(line: harness.Record) -> list[str]:
 
 
 HEAD = (
-    "network", "batch", "ms", "over our f32", "over OpenVINO in f32", "over ONNX Runtime in f32",
+    "network", "statistics", "batch", "ms", "over our f32", "over OpenVINO in f32", "over ONNX Runtime in f32",
     "over OpenVINO's default", "error", "predicted", "OpenVINO's error",
 )  # fmt: skip
 
@@ -190,12 +194,13 @@ def show(line: harness.Record) -> None:
 def summary(lines: list[harness.Record]) -> str:
     """Returns the geometric means of the ratios, by batch."""
     texts = []
-    for batch in sorted({line["batch"] for line in lines}):
-        own = [line for line in lines if line["batch"] == batch]
+    for batch, statistics_of in sorted({(line["batch"], line["statistics"]) for line in lines}):
+        own = [n for n in lines if (n["batch"], n["statistics"]) == (batch, statistics_of)]
         for title, peer_of in (("our f32", lambda _: OWN), ("OpenVINO's default", default_of)):
             ratios = [line["ratios"][f"{peer_of(line)} over {ERROR}"][0] for line in own]
             mean = math.exp(statistics.fmean(map(math.log, ratios)))
-            texts.append(f"batch {batch}, {len(own)} networks: {mean:.2f} over {title}")
+            what = f"batch {batch}, {len(own)} networks, statistics {statistics_of}"
+            texts.append(f"{what}: {mean:.2f} over {title}")
     return "\n".join(texts)
 
 
@@ -230,6 +235,7 @@ def main() -> int:
     parser.add_argument("--size", type=harness.count, default=SIDE, help="side of the images")
     parser.add_argument("--batch", type=harness.count, default=1, help="images per run")
     parser.add_argument("--max-error", type=harness.seconds, default=1e-2, help="as in optimize")
+    parser.add_argument("--statistics", choices=["data", "drawn"], default="drawn")
     parser.add_argument("--only", nargs="+", default=NETWORKS, metavar="NAME")
     parser.add_argument("--again", action="store_true", help="measure what has a line, too")
     parser.add_argument("--table", action="store_true", help="print the last lines and end")
@@ -245,8 +251,9 @@ def main() -> int:
         print(summary(list(lines.values())))
         return 0
     options = harness.settings_of(
-        args, "threads", "size", "batch", "max_error", "rounds", "inner", "budget", "tune_s"
-    )
+        args, "threads", "size", "batch", "max_error", "statistics", "rounds", "inner", "budget",
+        "tune_s",
+    )  # fmt: skip
     return measure(args, {**options, "machine": engines.machine()})
 
 
