@@ -52,6 +52,7 @@ OF_OPENVINO: dict[str, dict[str, Any]] = {
     "openvino_throughput": {"INFERENCE_PRECISION_HINT": None, "PERFORMANCE_HINT": "THROUGHPUT"},
 }
 DEFAULTS = ("openvino_default", "openvino_throughput")
+SETTINGS = ("batch", "size", "threads", "max_error", "statistics")  # what a line stands for
 IMAGES = 16  # that the batch norms have seen
 LIMIT_S = 1800.0  # of one network
 
@@ -136,15 +137,18 @@ def head_of(name: str, options: harness.Record) -> harness.Record:
     """Returns the fields of a record that are known before the network runs."""
     return {
         "schema": 1, "benchmark": "precision", "network": name,
-        **{key: options[key] for key in ("batch", "size", "threads", "max_error", "statistics", "machine")},
+        **{key: options[key] for key in (*SETTINGS, "machine")},
         "git": harness.git_state(), "date": time.strftime("%Y-%m-%d"),
     }  # fmt: skip
 
 
 def key_of(line: harness.Record) -> Any:
     """Returns what a line stands for; it does not depend on the commit."""
-    names = ("network", "batch", "size", "threads", "max_error", "statistics")
-    return (*(line[name] for name in names), line["machine"]["cpu"], line["machine"]["isa"])
+    return (
+        *(line[name] for name in ("network", *SETTINGS)),
+        line["machine"]["cpu"],
+        line["machine"]["isa"],
+    )
 
 
 def default_of(line: harness.Record) -> str:
@@ -178,8 +182,8 @@ def cells_of(line: harness.Record) -> list[str]:
 
 
 HEAD = (
-    "network", "statistics", "batch", "ms", "over our f32", "over OpenVINO in f32", "over ONNX Runtime in f32",
-    "over OpenVINO's default", "error", "predicted", "OpenVINO's error",
+    "network", "statistics", "batch", "ms", "over our f32", "over OpenVINO in f32",
+    "over ONNX Runtime in f32", "over OpenVINO's default", "error", "predicted", "OpenVINO's error",
 )  # fmt: skip
 
 
