@@ -157,3 +157,16 @@ def test_the_error_for_other_inputs_is_told() -> None:
     assert "validation inputs: relative L2 error at most" in str(fast.plan)
     assert Plan.from_json(fast.plan.to_json()).validation_error == fast.plan.validation_error
     assert torchalgo.optimize(net, X[:1], plan=fast.plan).plan.validation_error is not None
+
+
+def test_a_plan_with_coarse_types_keeps_its_own_bound_when_it_is_applied() -> None:
+    net = branches()
+    options = arguments(max_error=1e-2, budget_s=4.0, run_untimed=True, cost_db=False)
+    fast = torchalgo.optimize(net, X, overrides={"head": "cpu.linear.wbf16"}, **options)
+    assert "cpu.linear.wbf16" in {node.primitive for node in fast.plan.nodes}
+    assert fast.plan.rel_error is not None and 1e-5 < fast.plan.rel_error <= 1e-2
+    assert fast.plan.max_error == pytest.approx(1e-2, rel=1e-3)
+    plan = Plan.from_json(fast.plan.to_json())
+    applied = torchalgo.optimize(net, X, plan=plan, **arguments(run_untimed=True))
+    with torch.no_grad():
+        assert torch.equal(applied(X), fast(X)) or fast.runs != applied.runs

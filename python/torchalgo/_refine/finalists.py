@@ -91,6 +91,7 @@ class Finalists:
             lower_bound_us=min(plan.lower_bound_us, single.cost_us),
             method=f"one layout, faster when timed than the optimum of the costs; {plan.method}",
             comparisons={**plan.comparisons, "optimum": plan.cost_us},
+            max_error=plan.max_error,
             limits=plan.limits,
             left_alone=plan.left_alone,  # both leave the same operations
             resolve=plan.resolve,

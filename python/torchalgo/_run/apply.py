@@ -81,7 +81,9 @@ def apply_plan(
         return Result(frozen, planned, frozen, device=where, **known)
     scripted = rewrite(prepared.imported, native_plan(plan))
     error = error_of(scripted, prepared)
-    bound = prepared.output_bound(options)
+    # A plan with layers in coarser types was made under a bound of its own.
+    own_bound = prepared.capture_error + (plan.max_error or 0.0)
+    bound = max(prepared.output_bound(options), own_bound)
     if error > bound and is_refused:  # as optimize found: it ran the baseline for this reason
         planned = with_dims_of(frozen, plan, prepared)
         return Result(frozen, planned, frozen, device=where, **known)
