@@ -212,22 +212,10 @@ def measure(names: Sequence[str], options: harness.Record, args: argparse.Namesp
     todo = [name for name in names if key_of(head_of(name, options)) not in done]
     print(f"{len(names) - len(todo)} of {len(names)} networks are in {args.out}", flush=True)
     env = {**harness.thread_env(args.threads), **ISA_LIMITS[args.isa]}
-    started, failures = time.monotonic(), 0
-    for i, name in enumerate(todo):
-        if time.monotonic() - started > 60 * args.limit_minutes:
-            print(f"{len(todo) - i} networks are left; the same command goes on", flush=True)
-            break
-        answer = harness.run_child(run_one, name, options, limit_s=LIMIT_S, env=env)
-        line = {**head_of(name, options), "failure": answer.failure}
-        if answer.failure:
-            failures += 1
-            harness.tell_failure(
-                name, answer.failure, harness.repro_line(run_one, name, options, env=env)
-            )
-        else:
-            line = answer.values[-1]
-        harness.record(args.out, line, show=show)
-    return 1 if failures else 0
+    return harness.record_networks(
+        todo, run_one, head_of, options, args.out, show,
+        env=env, limit_s=LIMIT_S, limit_minutes=args.limit_minutes,
+    )  # fmt: skip
 
 
 def board_name(text: str) -> str:

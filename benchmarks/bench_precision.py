@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an error of 1e-2 is worth: our plans in f32 and under max_error, beside OpenVINO's default.
+"""Compares plans in f32 and under max_error with OpenVINO, which runs bf16 by default.
 
     python benchmarks/bench_precision.py --threads 2
     python benchmarks/bench_precision.py --threads 2 --batch 8 --limit-minutes 50
@@ -216,21 +216,10 @@ def measure(args: argparse.Namespace, options: harness.Record) -> int:
     print(
         f"{len(args.only) - len(todo)} of {len(args.only)} networks are in {args.out}", flush=True
     )
-    env, started, failures = harness.thread_env(args.threads), time.monotonic(), 0
-    for i, name in enumerate(todo):
-        if time.monotonic() - started > 60 * args.limit_minutes:
-            print(f"{len(todo) - i} networks are left; the same command goes on", flush=True)
-            break
-        answer = harness.run_child(run_one, name, options, limit_s=LIMIT_S, env=env)
-        line = {**head_of(name, options), "failure": answer.failure}
-        if answer.failure:
-            failures += 1
-            repro = harness.repro_line(run_one, name, options, env=env)
-            harness.tell_failure(name, answer.failure, repro)
-        else:
-            line = answer.values[-1]
-        harness.record(args.out, line, show=show)
-    return 1 if failures else 0
+    return harness.record_networks(
+        todo, run_one, head_of, options, args.out, show,
+        env=harness.thread_env(args.threads), limit_s=LIMIT_S, limit_minutes=args.limit_minutes,
+    )  # fmt: skip
 
 
 def main() -> int:

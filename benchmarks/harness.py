@@ -281,6 +281,41 @@ def tell_failure(name: str, failure: str, repro: str) -> None:
     print(f"{name}: {failure}\n{repro}", file=sys.stderr, flush=True)
 
 
+def record_networks(
+    names: Sequence[str],
+    run_one: Callable[[str, Record], Record],
+    head_of: Callable[[str, Record], Record],
+    options: Record,
+    path: Path,
+    show: Callable[[Record], None],
+    *,
+    env: Mapping[str, str],
+    limit_s: float,
+    limit_minutes: float,
+) -> int:
+    """Runs `run_one(name, options)` in a process for each network, and appends its record.
+
+    A network that fails gets a record of `head_of(name, options)` with the reason. After
+    `limit_minutes` no further network is begun.
+
+    Returns: the exit status, 1 if a network failed.
+    """
+    started, failures = time.monotonic(), 0
+    for i, name in enumerate(names):
+        if time.monotonic() - started > 60 * limit_minutes:
+            print(f"{len(names) - i} networks are left; the same command goes on", flush=True)
+            break
+        answer = run_child(run_one, name, options, limit_s=limit_s, env=env)
+        line = {**head_of(name, options), "failure": answer.failure}
+        if answer.failure:
+            failures += 1
+            tell_failure(name, answer.failure, repro_line(run_one, name, options, env=env))
+        else:
+            line = answer.values[-1]
+        record(path, line, show=show)
+    return 1 if failures else 0
+
+
 # ---- the command line ----------------------------------------------------------------------------
 
 

@@ -23,7 +23,8 @@ using kernels::Rows;
 
 constexpr const char* kName = "cpu.bf16_chain";
 constexpr Layout kLayout = Layout::kNhwcBf16;
-// Of the tensors between the convolutions. Weights and images need the rest of L2.
+// The most elements of the tensors between the convolutions. Weights and images need the rest
+// of L2.
 constexpr std::int64_t kCachedElements = 512 * 1024 / 2;
 
 // The convolutions of one image, cut into blocks of rows of the depthwise result.

@@ -416,9 +416,6 @@ void bind_steps(py::module_& m) {
   m.def("rounds_coarsely", [](const std::string& problem, const Primitive& primitive) {
     return rounds_coarsely(parse_problem(problem), primitive);
   });
-  m.def("stored_type", [](const std::string& problem, const Primitive& primitive) {
-    return to_string(stored_type(primitive, dtype_of(parse_problem(problem))));
-  });
   m.attr("STRUCTURE_VERSION") = kStructureVersion;
   m.def("fit_plan",
         [](const Graph& graph, const Plan& plan) { return fit_plan(graph, plan).structure_hash; });

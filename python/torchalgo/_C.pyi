@@ -227,7 +227,6 @@ def offers_of(
     coarse_types: bool = False,
 ) -> tuple[list[Primitive], list[Traits], list[Refusal]]: ...  # traits[i] of primitives[i]
 def rounds_coarsely(problem: str, primitive: Primitive) -> bool: ...  # stores coarser types
-def stored_type(problem: str, primitive: Primitive) -> str: ...  # "f32", "bf16": the coarsest one
 def offer_one(
     problem: str, primitive: Primitive, device: Device
 ) -> tuple[Primitive | None, Traits, str]: ...  # its name and layouts; or the refusal

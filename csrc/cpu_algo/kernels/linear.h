@@ -34,7 +34,7 @@ TORCHALGO_DECLARE_KERNEL(
     void run_linear(const Linear& linear, std::int64_t begin, std::int64_t end);
     /// Computes panels [begin, end) of ceil(k / 8) for all inputs.
     void run_linear_panels(const Linear& linear, std::int64_t begin, std::int64_t end);
-    /// The same for weights that are stored as bf16 or f16. They are converted to f32 in registers.
+    /// Compute the same from weights that are stored as bf16 or f16, and convert them in registers.
     void run_linear_panels_bf16(const Linear& linear, std::int64_t begin, std::int64_t end);
     void run_linear_panels_f16(const Linear& linear, std::int64_t begin, std::int64_t end))
 

@@ -157,7 +157,7 @@ class Options(Settings):
 
     @property
     def has_coarse_types(self) -> bool:
-        """Whether `max_error` leaves room for primitives that store data in coarser types."""
+        """True if layers may store their tensors or weights in coarser types than the model's."""
         return self.max_error >= LEAST_COARSE_ERROR
 
     @staticmethod

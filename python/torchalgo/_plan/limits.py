@@ -90,7 +90,7 @@ class Limits:
 
     def predicted_error(self, native: _C.Plan) -> float:
         """Returns the error of the plan's outputs that its candidates' errors predict."""
-        return math.sqrt(sum(share**2 for share in self.shares(native).values()))
+        return math.hypot(*self.shares(native).values())
 
     def expected_errors(self, native: _C.Plan, nodes: Sequence[PlanNode]) -> dict[str, Any]:
         """Returns the fields of a plan that tell the predicted errors of its outputs.
@@ -104,7 +104,7 @@ class Limits:
         shares = {name: factor * share for name, share in self.shares(native).items()}
         return {
             "max_error": self.bound,
-            "predicted_error": factor * self.predicted_error(native),
+            "predicted_error": math.hypot(*shares.values()),
             "nodes": [
                 dataclasses.replace(node, output_error=shares.get(node.name) or None)
                 for node in nodes

@@ -345,7 +345,8 @@ Subjects subject(const Subject& text) {
 
 constexpr double kMaxRelError = 1e-5;  // optimize's default
 
-// What cannot be told from the rounding of a result in bf16.
+// Returns true for a mutation whose error is no larger than that of rounding a result to bf16. No
+// check can find it.
 bool is_below_bf16(std::string_view mutation) {
   constexpr std::string_view kSmall[] = {
       "a tile of 2 x 6 is 0.2 % off", "one channel is 0.5 % off",

@@ -65,7 +65,7 @@ class Plan(ShownAsText):
     # original model.
     rel_error: float | None = None
     capture_error: float | None = field(default=None, metadata=IF_SET)
-    # Of rel_error, if layers may have coarser types: the bound, and the prediction.
+    # The bound of rel_error, and its predicted value; None if no layer may have a coarser type.
     max_error: float | None = field(default=None, metadata=IF_SET)
     predicted_error: float | None = field(default=None, metadata=IF_SET)
     # The largest one for the inputs that optimize(validation=) was given.
