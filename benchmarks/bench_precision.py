@@ -4,6 +4,7 @@
     python benchmarks/bench_precision.py --threads 2
     python benchmarks/bench_precision.py --threads 2 --batch 8 --limit-minutes 50
     python benchmarks/bench_precision.py --only resnet50 mobilenet_v2 --again
+    python benchmarks/bench_precision.py --only digits
     python benchmarks/bench_precision.py --table
 
 On a processor with bf16, OpenVINO computes in bf16 unless it is told otherwise. The engines:
@@ -13,6 +14,9 @@ has the error of each against f64, and the error that the plan predicted. Weight
 --statistics data, each batch norm has the mean and the variance of what it reads for some random
 images. Then the errors of early layers grow on their way, more than in a trained network. With
 drawn, the statistics are random, and errors are about those of trained networks.
+
+The network digits is small and trained here, on images that scikit-learn ships: see digits.py. Its
+record also has the accuracy and the errors of the plans on 360 images that training did not see.
 
 Each network runs in a process of its own. In a round, each engine makes a call untimed, then
 --inner timed ones. Takes about 5 minutes per network. Appends one JSON line per network to
@@ -33,6 +37,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import digits
 import engines
 import harness
 from bench_models import relative_error, sample, tuned, wall_us
@@ -45,6 +50,7 @@ NETWORKS = (
     "resnet18", "resnet50", "densenet121", "googlenet", "squeezenet1_1", "mobilenet_v2",
     "efficientnet_b0", "mnasnet1_0", "regnet_y_400mf", "vgg16",
 )  # fmt: skip
+DIGITS = "digits"  # is trained, and has images of its own
 ERROR = "torchalgo_error"
 OF_OPENVINO: dict[str, dict[str, Any]] = {
     "openvino": {},
@@ -86,14 +92,36 @@ def openvino(model: nn.Module, x: Tensor, options: dict[str, Any]) -> tuple[engi
     return run, str(compiled.get_property("INFERENCE_PRECISION_HINT")).split("'")[1]
 
 
+def subject(name: str, options: harness.Record) -> tuple[nn.Module, Tensor, digits.Digits | None]:
+    """Returns the network, its input, and the images that it was trained on, if it was."""
+    if name == DIGITS:
+        images = digits.read_digits()
+        return digits.trained(images), images.held_out_images[: options["batch"]], images
+    network = build(name)
+    if options["statistics"] == "data":
+        network = with_statistics(network, options["size"])
+    return network, build_input(name, options["size"], options["batch"]), None
+
+
+def on_held_out(network: nn.Module, optimized: nn.Module, images: digits.Digits) -> Any:
+    """Returns the accuracy on images that training did not see, and the errors of their outputs."""
+    x, labels = images.held_out_images, images.held_out_labels
+    exact, outputs = copy.deepcopy(network).double()(x.double()), optimized(x).double()
+    single = (outputs - exact).norm(dim=1) / exact.norm(dim=1)
+    return {
+        "accuracy": digits.accuracy(outputs, labels),
+        "accuracy_f64": digits.accuracy(exact, labels),
+        "rel_error": float((outputs - exact).norm() / exact.norm()),
+        "median_error": float(single.median()),
+        "worst_error": float(single.max()),
+    }
+
+
 def run_one(name: str, options: harness.Record) -> harness.Record:
     """Returns the record of one network, measured in this process."""
     torch.set_num_threads(options["threads"])
     torch.set_grad_enabled(False)
-    network = build(name)
-    if options["statistics"] == "data":
-        network = with_statistics(network, options["size"])
-    x = build_input(name, options["size"], options["batch"])
+    network, x, images = subject(name, options)
     built: dict[str, Any] = {}
     for own, bound in {OWN: 1e-5, ERROR: options["max_error"]}.items():
         make = lambda: copy.deepcopy(network)  # noqa: E731
@@ -101,6 +129,8 @@ def run_one(name: str, options: harness.Record) -> harness.Record:
         plan = optimized.plan
         entry["predicted_error"] = plan.predicted_error
         entry["types"] = dict(Counter(coarse_type(n) or "f32" for n in plan.nodes if n.primitive))
+        if images is not None:
+            entry["held_out"] = on_held_out(network, optimized, images)
         built[own] = {"run": (lambda run: lambda: run(x))(optimized), "precision": "plan", **entry}
     built[OWN]["precision"] = "f32"
     for engine, of_openvino in OF_OPENVINO.items():
@@ -135,9 +165,10 @@ def run_one(name: str, options: harness.Record) -> harness.Record:
 
 def head_of(name: str, options: harness.Record) -> harness.Record:
     """Returns the fields of a record that are known before the network runs."""
+    trained = {"statistics": "trained", "size": digits.SIDE} if name == DIGITS else {}
     return {
         "schema": 1, "benchmark": "precision", "network": name,
-        **{key: options[key] for key in (*SETTINGS, "machine")},
+        **{key: options[key] for key in (*SETTINGS, "machine")}, **trained,
         "git": harness.git_state(), "date": time.strftime("%Y-%m-%d"),
     }  # fmt: skip
 
@@ -193,6 +224,9 @@ def show(line: harness.Record) -> None:
         print(f"{line['network']}: {line['failure']}", flush=True)
         return
     print(", ".join(f"{n} {c}" for n, c in zip(HEAD, cells_of(line), strict=True)), flush=True)
+    for name, engine in line["engines"].items():
+        if found := engine.get("held_out"):
+            print(f"  {name} on images it has not seen: {found}", flush=True)
 
 
 def summary(lines: list[harness.Record]) -> str:

@@ -1,6 +1,6 @@
 # TORCHALGO_SANITIZE instruments what runs on a CPU's tensors, and its tests; scripts/sanitize.sh sets it.
 set(TORCHALGO_SANITIZE "" CACHE STRING "address,undefined or thread: a build for tests")
-set(_sanitized_folders ir provider cpu_algo layout_algo view_algo cudnn_algo profiler)
+set(_sanitized_folders ir pbqp planner provider cpu_algo layout_algo view_algo cudnn_algo profiler ops runner training)
 
 if(TORCHALGO_SANITIZE)
   add_link_options(-fsanitize=${TORCHALGO_SANITIZE})

@@ -4,6 +4,7 @@
 #include "aten_algo/list.h"
 #include "cpu_algo/list.h"
 #include "cudnn_algo/list.h"
+#include "ir/view.h"
 #include "layout_algo/list.h"
 #include "provider/cpu_device.h"
 #include "provider/with_tensors.h"
@@ -23,6 +24,14 @@ const Algorithms& all_algorithms() {
     return all;
   }();
   return kAll;
+}
+
+bool has_own_kernel(std::string_view primitive) {
+  if (is_view(primitive)) return true;
+  const Algorithm* const found = find_algorithm(all_algorithms(), primitive);
+  // cpu.fft is bound to plain memory as well, but calls torch's operations.
+  const bool calls_torch = find_algorithm(aten_algorithms(), primitive) != nullptr;
+  return found != nullptr && found->bind && !calls_torch;
 }
 
 }  // namespace torchalgo

@@ -17,7 +17,9 @@ case "${1-}" in
   thread) build=build/sanitize_thread sanitizers=thread ;;
   *) echo "usage: $0 [thread]" >&2; exit 2 ;;
 esac
-targets="${TARGETS:-ir_test provider_test cpu_algo_test layout_algo_test view_algo_test cudnn_algo_test profiler_test}"
+all="ir_test pbqp_test planner_test provider_test cpu_algo_test layout_algo_test view_algo_test cudnn_algo_test"
+all="$all profiler_test ops_test runner_test training_test"
+targets="${TARGETS:-$all}"
 mkdir -p build
 cmake -S . -B "$build" -G Ninja -DTORCHALGO_TESTS=ON -DTORCHALGO_SANITIZE="$sanitizers" \
   >"$build.log" 2>&1 || { cat "$build.log" >&2; exit 1; }

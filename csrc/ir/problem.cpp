@@ -414,7 +414,7 @@ std::vector<std::int64_t> weight_sizes(const Problem& problem) {
 }
 
 std::vector<std::int64_t> bias_sizes(const Problem& problem) {
-  const Sizes weights = weight_sizes(problem);
+  Sizes weights = weight_sizes(problem);
   if (weights.size() == 1) return weights;
   return has(epilogue_of(problem), PostOp::kBias) ? Sizes{result_sizes(problem).at(1)} : Sizes{};
 }

@@ -153,6 +153,7 @@ class Solver {
   void search_parts(const Reduction& reduction) {
     const auto parts = connected_parts(reduction.core);
     std::vector<Instance> instances;
+    instances.reserve(parts.size());
     for (const auto& nodes : parts) instances.push_back(part_of(reduction.core, nodes));
     std::vector<Known> known(parts.size());
     std::vector<Search> searches;

@@ -2,6 +2,7 @@
 #include "planner/alternatives.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -22,7 +23,7 @@ std::vector<std::string_view> names_of(const Graph& graph, const std::vector<int
 // less of a resource than all cheaper ones is an alternative. The others become options of the
 // cheapest alternative that uses no more.
 void add_by_use(const Alternative& group, std::vector<Alternative>& alternatives) {
-  const std::size_t first = alternatives.size();
+  const auto first = static_cast<std::ptrdiff_t>(alternatives.size());
   for (const PricedCandidate& option : group.options) {
     const auto better = std::find_if(
         alternatives.begin() + first, alternatives.end(),

@@ -20,6 +20,12 @@ struct SetCosts {
   std::array<Hop, kLayoutSetCount> last;
 };
 
+// Returns true if a value that is written in the model's type would be rounded on its way to a
+// layout of this type.
+bool loses_digits(Layout root, Layout from, Layout to) {
+  return is_typed(from) && !is_typed(to) && !is_typed(root);
+}
+
 SetCosts costs_of_sets(const LayoutChanges& changes, Layout root) {
   SetCosts sets;
   sets.cost.fill(pbqp::kForbidden);
@@ -31,6 +37,7 @@ SetCosts costs_of_sets(const LayoutChanges& changes, Layout root) {
       for (const Layout to : kAllLayouts) {
         const PricedCandidate& hop = changes.direct[index_of(from)][index_of(to)];
         if (hop.candidate == nullptr || includes(LayoutSet(set), set_of(to))) continue;
+        if (loses_digits(root, from, to)) continue;
         const int larger = set | set_of(to);
         const Ticks cost = sets.cost[set] + hop.cost.ticks;
         if (cost >= sets.cost[larger]) continue;

@@ -24,7 +24,8 @@ struct LayoutChanges {
   /// [from][to]: the cheapest primitive, ties by name; candidate is null if there is none.
   std::array<std::array<PricedCandidate, kLayoutCount>, kLayoutCount> direct = {};
   /// [root][set]: the least sum of hops that lead from `root` to all layouts of `set`;
-  /// pbqp::kForbidden if there are none. Each layout on the way may feed any number of others.
+  /// pbqp::kForbidden if there are none. Each layout on the way may feed any number of others. If
+  /// `root` has the model's type, no layout of this type is made from one of a coarser type.
   std::array<std::array<Ticks, kLayoutSetCount>, kLayoutCount> tree_cost = {};
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "profiler/check.h"
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isnan.h>
@@ -252,11 +253,16 @@ struct Oracles {
   std::vector<NanOracle> nans;
 };
 
+DType type_on(const Device& device, const Problem& problem, const Primitive& primitive) {
+  return device.kind == DeviceKind::kCpu ? computed_type(problem, primitive)
+                                         : stored_type(primitive, dtype_of(problem));
+}
+
 CheckResult check_one(const Algorithm& algorithm, const Problem& problem,
                       const Primitive& primitive, const Oracles& oracles, double max_rel_error,
                       const Device& device) {
   CheckResult check;
-  const DType stored = stored_type(primitive, dtype_of(problem));
+  const DType stored = type_on(device, problem, primitive);
   const Bounds bounds = bounds_of(algorithm, problem, stored, max_rel_error);
   const std::vector<double> offsets = sample_offsets(stored);
   try {
@@ -305,6 +311,19 @@ at::Tensor run_once(const Algorithm& algorithm, const Problem& problem, const Pr
   return run.nchw;
 }
 
+DType computed_type(const Problem& problem, const Primitive& primitive) {
+  const DType stored = stored_type(primitive, dtype_of(problem));
+  if (stored != DType::kF32 || !primitive.name.starts_with("aten.")) return stored;
+  const auto allows = [](at::Float32Precision precision) {
+    const auto is_set = [&](at::Float32Op op) {
+      return at::globalContext().float32Precision(at::Float32Backend::MKLDNN, op) == precision;
+    };
+    return is_set(at::Float32Op::CONV) || is_set(at::Float32Op::MATMUL);
+  };
+  if (allows(at::Float32Precision::BF16)) return DType::kBf16;
+  return allows(at::Float32Precision::TF32) ? DType::kTf32 : stored;
+}
+
 double error_bound(DType stored, double max_rel_error) {
   switch (stored) {
     case DType::kTf32:
@@ -332,7 +351,7 @@ std::vector<CheckResult> check_primitives(const Algorithms& algorithms, const Pr
     const std::vector<double> all = std::exchange(offsets, {});
     std::copy_if(all.begin(), all.end(), std::back_inserter(offsets), [&](double offset) {
       return offset == 0 || std::any_of(primitives.begin(), primitives.end(), [&](const auto& p) {
-               return offset == sample_offsets(stored_type(p, dtype_of(problem))).back();
+               return offset == sample_offsets(type_on(device, problem, p)).back();
              });
     });
   }

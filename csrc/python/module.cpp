@@ -154,11 +154,12 @@ void bind_candidates(py::module_& m) {
       .def_readonly("primitive", &Refusal::primitive)
       .def_readonly("reason", &Refusal::reason);
   py::class_<Candidates>(m, "Candidates")
-      .def(py::init([](std::vector<std::vector<Candidate>> by_anchor) {
-             const std::size_t nodes = by_anchor.size();
-             return Candidates{std::move(by_anchor), std::vector<std::vector<Refusal>>(nodes)};
+      .def(py::init([](std::vector<std::vector<Candidate>> by_anchor,
+                       std::vector<std::vector<Refusal>> refusals) {
+             refusals.resize(by_anchor.size());
+             return Candidates{std::move(by_anchor), std::move(refusals)};
            }),
-           py::arg("by_anchor"))
+           py::arg("by_anchor"), py::arg("refusals") = std::vector<std::vector<Refusal>>())
       .def_readonly("by_anchor", &Candidates::by_anchor)
       .def_readonly("refusals", &Candidates::refusals);
   py::class_<Traits>(m, "Traits")
@@ -353,6 +354,7 @@ void bind_steps(py::module_& m) {
   });
   m.def("matches_name", &matches_name, py::arg("name"), py::arg("pattern"));
   m.def("is_view", [](const std::string& primitive) { return is_view(primitive); });
+  m.def("has_own_kernel", &has_own_kernel);
   m.def("activation_names", [] {
     std::vector<std::string_view> names;
     for (const auto& [kind, name] : kPostOps) {
@@ -415,6 +417,11 @@ void bind_steps(py::module_& m) {
       py::arg("device") = py::none(), py::arg("coarse_types") = false);
   m.def("rounds_coarsely", [](const std::string& problem, const Primitive& primitive) {
     return rounds_coarsely(parse_problem(problem), primitive);
+  });
+  m.def("computes_coarsely", [](const std::string& text, const Primitive& primitive) {
+    const Problem problem = parse_problem(text);
+    return !std::holds_alternative<TransformProblem>(problem) &&
+           computed_type(problem, primitive) != dtype_of(problem);
   });
   m.attr("STRUCTURE_VERSION") = kStructureVersion;
   m.def("fit_plan",

@@ -74,7 +74,9 @@ class Refusal:
 class Candidates:
     by_anchor: list[list[Candidate]]
     refusals: list[list[Refusal]]
-    def __init__(self, by_anchor: list[list[Candidate]]) -> None: ...  # without refusals
+    def __init__(
+        self, by_anchor: list[list[Candidate]], refusals: list[list[Refusal]] = ...
+    ) -> None: ...
 
 class CostKey:
     problem: str
@@ -195,6 +197,7 @@ def algorithms() -> list[tuple[str, int]]: ...  # name and version of every row
 def parse_graph(text: str) -> Graph: ...  # Error naming the line that is not of a graph
 def matches_name(name: str, pattern: str) -> bool: ...  # as an override's: csrc/ir/primitive.h
 def is_view(primitive: str) -> bool: ...  # costs nothing by construction
+def has_own_kernel(primitive: str) -> bool: ...  # also of a view: no library and no torch runs it
 def activation_names() -> list[str]: ...  # as in problems, and of torch's functions
 def parse_problem(text: str) -> str: ...  # the canonical spelling; Error if it is none
 def layers_of(problem: str) -> list[str]: ...  # the convolutions of a chain, else itself
@@ -227,6 +230,7 @@ def offers_of(
     coarse_types: bool = False,
 ) -> tuple[list[Primitive], list[Traits], list[Refusal]]: ...  # traits[i] of primitives[i]
 def rounds_coarsely(problem: str, primitive: Primitive) -> bool: ...  # stores coarser types
+def computes_coarsely(problem: str, primitive: Primitive) -> bool: ...  # also by torch's settings
 def offer_one(
     problem: str, primitive: Primitive, device: Device
 ) -> tuple[Primitive | None, Traits, str]: ...  # its name and layouts; or the refusal

@@ -178,6 +178,9 @@ def _add_candidates(commands: Any) -> None:
         help="list the convolutions alone, in this direction (default: the direction of the"
         " problem; for a model, every layer forward with the steps that can be fused to it)",
     )
+    _add_max_error(
+        command, "that of `torchalgo optimize`; from 1e-3 on, primitives in bf16 and f16 are listed"
+    )
     command.add_argument(
         "--verbose", action="store_true",
         help="list every candidate and every refusal, also of a long list",
@@ -206,7 +209,10 @@ def _add_profile(commands: Any) -> None:
     command.add_argument(
         "--no-check", action="store_true", help="do not compare the results with f64"
     )
-    _add_max_error(command, "the largest relative L2 error of a result against f64")
+    _add_max_error(
+        command, "the largest relative L2 error of a result against f64; from 1e-3 on, algorithms"
+        " in bf16 and f16 are timed too",
+    )  # fmt: skip
     command.add_argument(
         "--runtime-compiled", action="store_true",
         help="on a GPU: also time engines that cuDNN compiles when they first run; each takes"
@@ -320,7 +326,10 @@ def _add_others(commands: Any) -> None:
         "--rounds", type=arguments.positive, default=15, metavar="N",
         help="samples of each primitive, call or step (default 15)",
     )  # fmt: skip
-    _add_max_error(command, "with --check: the largest relative L2 error")
+    _add_max_error(
+        command, "the largest relative L2 error, as in `torchalgo optimize`; of a problem, it is"
+        " that of --check, and from 1e-3 on, primitives in bf16 and f16 are timed too, with errors",
+    )  # fmt: skip
 
     command = _add_command(
         commands, "check-outputs", "compare an optimized model with the original on your data",

@@ -26,9 +26,9 @@ from torchalgo._base.time_budget import DEFAULT_BUDGET_S, Deadline, Pace, budget
 from torchalgo._capture.settings import Options
 from torchalgo._db import CostStore
 from torchalgo._ir.bounds import Peaks
-from torchalgo._ir.costs import Key
+from torchalgo._ir.costs import Key, key_of
 from torchalgo._ir.plan import GuardVerdict
-from torchalgo._measure.checking import cropped
+from torchalgo._measure.checking import Group, cropped
 from torchalgo._measure.guard import guard_verdict, untimed_verdict
 from torchalgo._measure.knowledge import is_trusted
 from torchalgo._measure.tuning import TuneSettings, Tuning
@@ -142,6 +142,13 @@ def test_a_check_on_a_smaller_image_keeps_channels_filter_and_edges() -> None:
     for problem, small_problem in (
         ("bwd_normalize_f32_n8c16h140w140_eps1e-05+relu", "n1c16h140w140_eps1e-05+relu"),
         ("concat_f32_n8c64x32h56w56", "n1c64x32h56w56"),
+        (
+            "chain_f32_n8c64h56w56_scaleshift+relu_k8r1s1_st1x1_pad0x0_dil1x1_g1",
+            "n1c64h56w56_scale",
+        ),
+        ("scaleshift_f32_n8c64h56w56+relu", "n1c64h56w56+relu"),
+        ("shuffle_f32_n8c64h56w56_g2", "n1c64h56w56_g2"),
+        ("sub_f32_n8c64h56w56", "n1c64h56w56"),
         *((f"{name}_f32_n8c16h140w140", "n1c16h140w140") for name in ACTIVATIONS),
         *((f"bwd_{name}_f32_n8c16h140w140", "n1c16h140w140") for name in ACTIVATIONS),
         ("bwd_data_f32_n8c3h56w56_k8r3s3_st1x1_pad1x1_dil1x1_g1", "n1c3h56w56_k8r3s3_st1x1"),
@@ -154,8 +161,29 @@ def test_a_check_on_a_smaller_image_keeps_channels_filter_and_edges() -> None:
     for sum_of_pixels in (
         "moments_f32_n8c16h140w140", "bwd_normalize_sums_f32_n8c16h140w140_eps1e-05",
         "bwd_filter_f32_n8c3h56w56_k8r3s3_st1x1_pad1x1_dil1x1_g1",
+        "chain_f32_n8c96h28w28_avgpool_k8r1s1_st1x1_pad0x0_dil1x1_g1+bias",
     ):  # fmt: skip
         assert cropped(Key(sum_of_pixels, "cpu.x", "nChw16c", "nChw16c")) is None
+
+
+def test_candidates_in_coarser_types_are_checked_on_a_smaller_image_too(
+    imported: _C.Imported,
+) -> None:
+    found = _C.find_candidates(imported.graph)
+    checker = Tuning(imported.graph, found, {}, TuneSettings())._checker
+    coarse = 0
+    for problem in (
+        direct(n=8, h=112, w=112).problem,
+        "relu_f32_n8c64h112w112",
+        "concat_f32_n8c64x32h56w56",
+    ):
+        primitives = _C.offers_of(problem, coarse_types=True)[0]
+        coarse += sum(_C.rounds_coarsely(problem, p) for p in primitives)
+        keys = [key_of(problem, p) for p in primitives]
+        group = checker._smaller(Group(problem, keys, primitives))
+        assert group is not None and group.is_cropped
+        assert [(p.name, p.src, p.dst) for p in group.primitives] == [k[1:] for k in keys]
+    assert coarse or not _C.cpu_device().has_amx
 
 
 def test_pytorchs_own_needs_no_check_before_a_plan_may_rest_on_it() -> None:

@@ -47,7 +47,7 @@ MUTANTS = 10_000
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_each_activation_may_follow_in_the_same_call(activation: str) -> None:
-    found = APPENDED.match(f"{activation}_f32_n1c1h1w1")
+    found = APPENDED.fullmatch(f"{activation}_f32_n1c1h1w1")
     assert found is not None and found[1] == activation
 
 

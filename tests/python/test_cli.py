@@ -16,10 +16,13 @@ import torch
 import torchalgo
 from support.command import run
 from support.nets import Net
+from torchalgo import _C
+from torchalgo._cli import bench
 from torchalgo._measure.sampling import Sampler
 from torchalgo_cli import main
 
 CONV = "fwd_f32_n1c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1"
+LINEAR = "linear_f32_n1c64_k10"
 
 
 @pytest.fixture
@@ -95,6 +98,43 @@ def test_bench_times_every_primitive(capsys: pytest.CaptureFixture[str]) -> None
     assert {r["primitive"] for r in records} == offered
     assert all(r["median_us"] > 0 and r["samples"] >= 3 for r in records)
     assert "GFLOP/s" in run(capsys, "bench", CONV, "--rounds", "3", "--threads", "1")
+
+
+@pytest.mark.parametrize("problem", [CONV, LINEAR])
+def test_bench_times_coarser_types_if_the_error_allows_and_tells_errors(
+    capsys: pytest.CaptureFixture[str], problem: str
+) -> None:
+    def names(records: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+        return {(r["primitive"], r["src"], r["dst"]) for r in records}
+
+    allowed = ("--max-error", "1e-2")
+    (layer,) = json.loads(run(capsys, "candidates", problem, *allowed, "--json"))
+    plain = json.loads(run(capsys, "bench", problem, "--rounds", "3", "--json"))
+    found = json.loads(run(capsys, "bench", problem, "--rounds", "3", *allowed, "--json"))
+    assert names(found) == names(layer["offered"])
+    coarse = [r for r in found if "bf16" in f"{r['dst']} {r['primitive']}"]
+    assert names(found) - names(plain) >= names(coarse)
+    assert coarse or (problem == CONV and not _C.cpu_device().has_amx)
+    assert all(r["rel_error"] < 1e-2 and not r["failure"] for r in found)
+    assert all(r["rel_error"] > 1e-4 for r in coarse)
+    assert "  error " in run(capsys, "bench", problem, "--rounds", "3", *allowed)
+    if coarse:  # to name it allows it
+        assert "ok" in run(capsys, "bench", "--check", coarse[0]["primitive"], problem)
+
+
+def test_bench_of_a_model_plans_within_the_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    def optimize(*arguments: Any, max_error: float, **options: Any) -> Any:
+        seen.append(max_error)
+        return torchalgo.optimize(*arguments, max_error=max_error, budget_s=2.0, **options)
+
+    monkeypatch.setattr(bench, "optimize", optimize)
+    model = ("support.nets:net_factory", "--input", "1x3x40x40", "--rounds", "3", "--json")
+    run(capsys, "bench", *model, "--max-error", "1e-2")
+    assert seen == [1e-2]
 
 
 def test_bench_check_passes_or_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ from torchalgo._measure.sampling import Bench
 from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._plan.limits import Limits, error_of
 from torchalgo._refine.in_context import Refined, Search
+from torchalgo._refine.refinement import MOST_FOR_OWN_KERNELS
 from torchalgo_cli import main
 
 MICROSECONDS = {"aten.": 100.0, "cpu.winograd": 10.0, "cpu.": 40.0}  # per convolution
@@ -115,10 +116,10 @@ def test_a_limit_that_binds_says_that_it_has_no_certificate_and_holds_for_overri
     )
     assert "Lagrangian" in fast.plan.method
     assert not any(node.runner_up for node in fast.plan.nodes)
-    with pytest.raises(torchalgo.Error, match="with_proof: the plan was made under a limit"):
-        fast.plan.with_proof()
+    assert_says_why_it_is_not_proven(fast.plan, "the limit of weight bytes decides")
     other = fast.plan.with_overrides({"0": "aten.conv"})
     assert planned_bytes(other) <= limit
+    assert other.unproven == fast.plan.unproven
     assert other.cost_ticks >= fast.plan.cost_ticks
     assert f"limit: weight bytes of at most {limit:g}" in str(fast.plan)
 
@@ -153,6 +154,16 @@ def test_a_weight_limit_is_a_number_of_bytes(value: Any) -> None:
         torchalgo.optimize(small_net(), X, settings=torchalgo.Settings(weight_limit_bytes=value))
 
 
+def assert_says_why_it_is_not_proven(plan: torchalgo.Plan, why: str) -> None:
+    text = " ".join(str(plan).split())
+    assert f"not proven: {why}; the best found for these measured, additive costs" in text
+    assert "optimal for" not in text
+    assert plan.unproven == json.loads(plan.to_json())["unproven"] == why
+    assert str(torchalgo.Plan.from_json(plan.to_json())) == str(plan)
+    with pytest.raises(torchalgo.Error, match="with_proof: the plan was made under a limit"):
+        plan.with_proof()
+
+
 def errors_of(plan: torchalgo.Plan) -> dict[str, float]:
     primitives = {n.problem: _C.Primitive(n.primitive, n.src, n.dst) for n in plan.nodes
                   if n.primitive}  # fmt: skip
@@ -177,6 +188,10 @@ def test_outputs_that_miss_their_bound_cost_some_layers_winograd_and_not_all() -
     assert [n.primitive for n in fast.plan.nodes] != [n.primitive for n in free.plan.nodes]
     assert "sum of squared errors" in fast.plan.limits
     assert fast.plan.status == "optimal"
+    assert_says_why_it_is_not_proven(fast.plan, "the error bound decides")
+    loose = run_plan(small_net(), X, max_error=2 * missed)
+    assert not loose.plan.unproven and "not proven" not in str(loose.plan)
+    torchalgo.check_plan(loose.plan.with_proof())
 
 
 @pytest.mark.usefixtures("invented")
@@ -382,3 +397,51 @@ def test_the_command_takes_a_weight_limit(tmp_path: Path) -> None:
     assert bytes_ is not None and 0 < bytes_ <= 100_000
     with pytest.raises(SystemExit):
         main([*args, "--weight-limit", "a lot"])
+
+
+@pytest.mark.usefixtures("invented")
+@pytest.mark.parametrize(
+    ("share", "threads", "is_own"), [(0.95, 2, True), (0.7, 2, False), (0.95, 1, False)]
+)
+def test_own_kernels_are_preferred_where_they_cost_little_and_threads_may_wait(
+    invented: FakeBench,
+    monkeypatch: pytest.MonkeyPatch,
+    share: float,
+    threads: int,
+    is_own: bool,
+) -> None:
+    """PyTorch needs `share` of our best time for one of five layers, of about equal work."""
+
+    def cost_ns(problem: str, primitive: _C.Primitive) -> float:
+        if "_k48" in problem and not _C.has_own_kernel(primitive.name):
+            return share * invented_ns(problem, _C.Primitive("cpu.winograd", "nchw", "nchw"))
+        return invented_ns(problem, primitive)
+
+    invented.cost_ns = cost_ns
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    plan = run_plan(small_net(), X).plan
+    calls = [n.primitive for n in plan.nodes if n.primitive]
+    calls += [change.primitive for change in plan.transforms]
+    assert all(map(_C.has_own_kernel, calls)) == is_own
+    limits = {"layers on PyTorch's threads": 0.0} if is_own else {}
+    assert plan.limits == limits
+    if is_own:
+        ratio = plan.cost_us / plan.comparisons["without_limits"]
+        assert 1.0 < ratio <= MOST_FOR_OWN_KERNELS
+        assert plan.status == "optimal"
+        assert "limit: layers on PyTorch's threads of at most 0" in str(plan)
+        torchalgo.check_plan(plan.with_proof())
+        forced = plan.with_overrides({"4": "aten.conv"})
+        assert {n.name: n.primitive for n in forced.nodes}["4"] == "aten.conv"
+        assert not forced.limits
+
+
+def test_what_calls_torch_is_no_own_kernel() -> None:
+    names = [name for name, _ in _C.algorithms()]
+    own = {name for name in names if _C.has_own_kernel(name)}
+    assert {"cpu.conv1x1", "layout.tiled", "view.concat"} <= own
+    assert {"aten.conv", "cpu.fft", "layout.aten"} <= {*names} - own
+    assert not any(name.startswith(("aten.", "cudnn")) for name in own)
+    assert _C.has_own_kernel("cpu.winograd_f4x4_3x3.t14")
+    assert not _C.has_own_kernel("cpu.fft.t32")
+    assert not _C.has_own_kernel("no.such")

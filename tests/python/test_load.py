@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 
 import torchalgo
 from support.nets import Net, fp64_error
+from torchalgo._ir.plan import save_plans
 
 
 def test_a_saved_module_runs_the_same_plan(
@@ -108,3 +110,36 @@ def test_a_folder_that_does_not_exist_is_an_error(
 ) -> None:
     with pytest.raises(torchalgo.Error, match="save: cannot write"):
         fast.save(tmp_path / "none" / "net.pt")
+
+
+def test_load_warns_once_of_a_plan_that_was_measured_with_other_threads(
+    fast: torchalgo.Optimized, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast.save(tmp_path / "net.pt")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
+    with pytest.warns(UserWarning, match=r"net.pt: .* = 1, and here it is 5") as seen:
+        torchalgo.load(tmp_path / "net.pt")
+    assert len(seen) == 1 and seen[0].filename == __file__
+
+
+def test_of_plans_for_the_same_shapes_the_nearest_by_threads_is_taken(
+    net: Net,
+    fast: torchalgo.Optimized,
+    x: torch.Tensor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def measured_with(threads: str) -> torchalgo.Plan:
+        environment = {**fast.plan.environment, "threads": threads}
+        return dataclasses.replace(fast.plan, environment=environment)
+
+    plans = [measured_with(threads) for threads in ("many", "1", "4", "16")]
+    save_plans(plans, tmp_path / "plans.json")
+    quiet = torchalgo.Settings(progress=False)
+    for threads, wanted in ((1, "1"), (3, "4"), (6, "4"), (9, "16"), (64, "16")):
+        with monkeypatch.context() as changed:
+            changed.setattr(torch, "get_num_threads", lambda count=threads: count)
+            (loaded,) = torchalgo.load_plans(tmp_path / "plans.json").values()
+        assert loaded.environment["threads"] == wanted
+    made = torchalgo.optimize(net, x, plan=plans, settings=quiet)
+    assert made.plan.environment["threads"] == "1"

@@ -130,7 +130,7 @@ def on_meta(model: nn.Module) -> nn.Module:
 
 
 def under_autocast(do: Callable[[], Any]) -> Any:
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.float16):
         return do()
 
 

@@ -170,6 +170,9 @@ def test_an_absorbed_node_has_no_row_of_its_own() -> None:
 def test_a_feasible_plan_says_how_far_from_the_optimum_it_can_be() -> None:
     text = str(make_plan(status="feasible", lower_bound_us=10.25))
     assert "feasible, at most 100.00 % above the optimum" in text
+    limited = make_plan(status="feasible", lower_bound_us=10.25, unproven="the error bound decides")
+    text = "not proven: the error bound decides; at most 100.00 % above the best bound of these"
+    assert text in " ".join(str(limited).split())
 
 
 def test_overrides_of_a_plan_from_a_file_say_what_to_do_instead() -> None:

@@ -15,6 +15,7 @@ from torch import nn
 
 import torchalgo
 from support.nets import Net
+from torchalgo import _C
 from torchalgo._api.profile import RUNTIME_COMPILED
 from torchalgo_cli import main
 
@@ -46,10 +47,30 @@ def test_the_table_fits_and_says_why_something_is_not_supported() -> None:
     lines = str(found).splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[0].startswith(PROBLEM.replace("st1x1", "st2x2"))
-    head = ["algorithm", "layout", "us", "+-", "memory", "determ.", "componentwise", "supported"]
+    head = ["algorithm", "layout", "us", "+-", "memory", "determ.", "error"]
+    head += ["componentwise", "supported"]
     assert lines[1].split() == head
     winograd = [line for line in lines if "not supported" in line and "winograd" in line]
     assert winograd and "stride" in " ".join(lines)
+
+
+def test_algorithms_in_coarser_types_have_rows_if_the_error_allows() -> None:
+    def rows_of(profile: torchalgo.Profile) -> set[tuple[str, str, str]]:
+        return {(r.primitive, r.src, r.dst) for r in profile.rows if r.is_supported}
+
+    def offered(*, coarse_types: bool) -> set[tuple[str, str, str]]:
+        primitives = _C.offers_of(PROBLEM, coarse_types=coarse_types)[0]
+        return {(p.name, p.src, p.dst) for p in primitives if not _C.is_view(p.name)}
+
+    only_f32 = torchalgo.profile(PROBLEM, directions="fwd", **QUICK)
+    assert rows_of(only_f32) == offered(coarse_types=False)
+    found = torchalgo.profile(PROBLEM, directions="fwd", max_error=1e-2, budget_s=5.0)
+    assert rows_of(found) == offered(coarse_types=True)
+    coarse = [row for row in found.rows if "bf16" in row.dst]
+    assert bool(coarse) == _C.cpu_device().has_amx
+    assert all(1e-3 < row.rel_error < 1e-2 for row in coarse if row.rel_error is not None)
+    errors = [row for row in found.rows if row.rel_error is not None]
+    assert errors and f"{errors[0].rel_error:.0e}" in str(found)
 
 
 def test_the_table_has_a_row_for_each_engine_with_its_fastest_settings() -> None:

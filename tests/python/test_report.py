@@ -210,6 +210,9 @@ def test_a_plan_without_a_verdict_says_so() -> None:
 def test_a_plan_that_is_not_optimal_says_how_far_it_may_be() -> None:
     plan = make_plan(status="feasible", cost_us=20.5, lower_bound_us=20.0)
     assert "Not proven optimal: at most 2.50 % above the optimum" in page_of(plan).text
+    text = page_of(make_plan(unproven="the error bound decides")).text
+    assert "Not proven optimal: the error bound decides" in text
+    assert "this plan: all chosen together (not proven optimal)" in text
 
 
 def test_the_bars_are_the_comparisons_of_the_plan() -> None:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/eltwise.h"
 
-#include "cpu_algo/kernels/activation_gradient.h"
 #include "cpu_algo/kernels/epilogue.h"
 
 namespace torchalgo::kernels::TORCHALGO_ISA {
@@ -68,6 +67,20 @@ inline void run_binary_bf16(const Eltwise& eltwise, std::int64_t begin, std::int
     }
     if (!is_clamped) activate(results, dst, count, eltwise.activation);
   }
+}
+
+// `activation` is passed by value as in activate_range.
+template <Activation::Kind kind>
+inline void activation_gradient_range(const float* diff, const float* x, float* dst,
+                                      std::int64_t count, Activation activation) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    activation_gradient<kind>(Vec::loadu(diff + i), Vec::loadu(x + i), activation).store(dst + i);
+  }
+  if (i == count) return;
+  const std::int64_t rest = count - i;
+  activation_gradient<kind>(Vec::loadu(diff + i, rest), Vec::loadu(x + i, rest), activation)
+      .store(dst + i, rest);
 }
 
 }  // namespace

@@ -15,8 +15,9 @@ from torch.export import ExportedProgram
 
 from torchalgo._api.parts import plan_parts
 from torchalgo._base.call_context import CallContext
-from torchalgo._base.compare_outputs import output_error
+from torchalgo._base.compare_outputs import leaves_of, output_error
 from torchalgo._base.error_code import without_code
+from torchalgo._base.f32_precision import EXACT_CPU
 from torchalgo._base.progress import Progress
 from torchalgo._base.script_errors import own_error
 from torchalgo._base.time_budget import Deadline, budget_of_call
@@ -28,11 +29,17 @@ from torchalgo._capture.fx_model import exported_model
 from torchalgo._capture.kept_model import KeptModel, kept_model
 from torchalgo._capture.reference import copied
 from torchalgo._capture.seen import NoCaptureError
-from torchalgo._capture.settings import Options, Plans, Settings, options_of_each
+from torchalgo._capture.settings import (
+    Options,
+    Plans,
+    Settings,
+    default_error,
+    in_autocast,
+    options_of_each,
+)
 from torchalgo._capture.shapes import shapes_of, shapes_text
 from torchalgo._db import CostStore
 from torchalgo._db.environment import texts_here
-from torchalgo._ir.costs import MAX_ERROR
 from torchalgo._ir.plan import Objective, Plan
 from torchalgo._measure import process_bench
 from torchalgo._measure.sampling import Bench
@@ -66,7 +73,7 @@ def optimize(
     plan: TrainingPlan | None = None,
     training: Literal[True],
     budget_s: float | None = None,
-    max_error: float = MAX_ERROR,
+    max_error: float | None = None,
     settings: Settings = DEFAULTS,
 ) -> TrainingModule: ...
 @overload
@@ -81,7 +88,7 @@ def optimize(
     training: Literal[False] = False,
     budget_s: float | None = None,
     objective: Objective = "latency",
-    max_error: float = MAX_ERROR,
+    max_error: float | None = None,
     validation: Sequence[Any] = (),
     settings: Settings = DEFAULTS,
 ) -> Optimized: ...
@@ -96,7 +103,7 @@ def optimize(
     training: bool = False,
     budget_s: float | None = None,
     objective: Objective = "latency",
-    max_error: float = MAX_ERROR,
+    max_error: float | None = None,
     validation: Sequence[Any] = (),
     settings: Settings = DEFAULTS,
 ) -> Optimized | TrainingModule:
@@ -148,7 +155,10 @@ def optimize(
             with the model's, and of each layer that keeps the model's type, compared with f64. If
             the outputs of a plan exceed it, other primitives are chosen for the layers where this
             costs least. From 1e-3 on, a layer may also store its tensors in bf16, or its weights in
-            bf16 or f16, where the bound allows it and it pays: see docs/precision.md.
+            bf16 or f16, where the bound allows it and it pays: see docs/precision.md. None: 1e-5,
+            or 1e-2 for a model on the CPU if torch.backends.mkldnn.fp32_precision is "bf16", or in
+            a call inside of torch.autocast("cpu", dtype=torch.bfloat16). Such a call plans for
+            later calls inside of it, whose results have the types that autocast gives them.
         validation: a list of other inputs, each like example_inputs. The plan does not depend on
             them. The largest error of the outputs for them is in `fast.plan.validation_error`.
         settings: the rare options, see torchalgo.Settings.
@@ -173,7 +183,8 @@ def optimize(
         training=training,
         budget_s=budget_s,
         objective=objective,
-        max_error=max_error,
+        max_error=max_error if max_error is not None else default_error(model, training),
+        autocast=not training and in_autocast(model),
     )
     if options.training:
         return _train(
@@ -212,12 +223,21 @@ def _module_of(planned: Planned, results: Sequence[Result], original: Original) 
 
 
 def _worst_error(fast: nn.Module, model: nn.Module, calls: Sequence[ModelCall]) -> float:
-    """Returns the largest relative L2 of the outputs of `fast` to those of the model."""
+    """Returns the largest relative L2 of the outputs of `fast` to those of the model.
+
+    Those of the model are computed without autocast, and may have other types.
+    """
+    with torch.no_grad(), EXACT_CPU.block(), torch.autocast("cpu", enabled=False):
+        expected = [leaves_of(model(*copied(args), **kwargs)) for args, kwargs in calls]
     with torch.no_grad():
         return max(
-            output_error(fast(*copied(args), **kwargs), model(*copied(args), **kwargs))
-            for args, kwargs in calls
+            output_error(leaves_of(fast(*copied(args), **kwargs)), [*map(_in_f64, own)])
+            for (args, kwargs), own in zip(calls, expected, strict=True)
         )
+
+
+def _in_f64(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def _train(model: Any, inputs: Any, options: Options, *, is_plain: bool) -> TrainingModule:
@@ -244,6 +264,9 @@ def plan_calls(
     """Plans calls of `model`, or applies `plans` if they are given. It is Original's planner."""
     if plans is not None:
         options = dataclasses.replace(options, plan=plans, overrides=None, mode="tune")
+    if options.autocast and torch.is_autocast_enabled("cpu"):
+        with torch.autocast("cpu", enabled=False):
+            return plan_calls(options, model, calls, None)
     deadline = Deadline(budget_of_call(options.budget_s, len(calls)))
     whole_s = options.whole_budget_s or deadline.budget_s
     options = dataclasses.replace(options, whole_budget_s=whole_s)
@@ -256,7 +279,7 @@ def plan_calls(
         try:
             return _plan_whole(options, model, calls, call, kept)
         except NoCaptureError as problem:
-            if options.strict or options.plan is not None:
+            if options.strict or options.plan is not None or options.autocast:
                 raise
             why = without_code(str(problem)).removeprefix("optimize: ")
             call.progress.say(f"the model runs as it was given: {why}")
@@ -276,7 +299,7 @@ def _plan_whole(
     Raises: NoCaptureError if no capture of the whole model is right.
     """
     with call.timings.step("values"):
-        models = as_tensor_models(model, calls, kept)
+        models = as_tensor_models(model, calls, kept, options.autocast)
     each = options_of_each(options, [one.inputs for one in models])
     with call.progress.watched(lambda: call.timings.now), contextlib.ExitStack() as opened:
         store = None

@@ -22,6 +22,7 @@ from torchalgo import _C
 from torchalgo._base.stats import median_noise
 from torchalgo._C import Error
 from torchalgo._capture.freeze import as_inputs
+from torchalgo._capture.settings import LEAST_COARSE_ERROR
 from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.choices import DType
 from torchalgo._ir.costs import MAX_ERROR
@@ -58,7 +59,9 @@ TIMING_SHARE = 0.6  # the part of the budget for timing; checks have the rest
 RUNTIME_COMPILED = "is compiled when it first runs, which takes seconds: see runtime_compiled"
 # Bytes that are read before each sample. So weights come from memory, as in a usual network.
 COLD_BYTES = 48 << 20
-_HEAD = ("algorithm", "layout", "us", "+-", "memory", "determ.", "componentwise", "supported")
+_HEAD = (
+    "algorithm", "layout", "us", "+-", "memory", "determ.", "error", "componentwise", "supported",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -138,8 +141,8 @@ class Profile(ShownAsText):
         fastest, others = _fastest_settings(row for row in rows if row.is_supported)
         # The column with the least information is cut first.
         head, *shown = text_table(
-            [_HEAD, *map(_cells, fastest)], right=(2, 3, 4, 6), indent="  ", columns=MAX_COLUMNS,
-            shrink=({7: 9}, {0: 24}),
+            [_HEAD, *map(_cells, fastest)], right=(2, 3, 4, 6, 7), indent="  ",
+            columns=MAX_COLUMNS, shrink=({8: 9}, {0: 24}),
         )  # fmt: skip
         table = [head]
         for line, row, count in zip(shown, fastest, others, strict=True):
@@ -179,7 +182,8 @@ def profile(
             result was right. If there was no time, `rel_error` is None. What was right has a
             `componentwise_error` too, see Settings(max_componentwise_error).
         max_error: the largest relative L2 of a result; it is larger for lower precisions. A
-            primitive whose result exceeds it counts as not supported.
+            primitive whose result exceeds it counts as not supported. From 1e-3 on, there are also
+            rows of algorithms that store tensors or weights in bf16 or f16.
         workspace_limit_bytes: the most bytes of workspace; primitives that need more are refused.
         runtime_compiled: True also times cuDNN's engines that are compiled when they first run.
             Each takes seconds, regardless of the budget.
@@ -210,8 +214,9 @@ def profile(
         if name not in names:
             names.append(name)
     effort = _Effort(
-        budget_s, max_error if check else None, workspace_limit_bytes, runtime_compiled
-    )
+        budget_s, max_error if check else None, workspace_limit_bytes, runtime_compiled,
+        max_error >= LEAST_COARSE_ERROR,
+    )  # fmt: skip
     warn_if_busy(torch.get_num_threads(), None)
     try:
         rows = [row for problem in layers for row in _measured(problem, where, effort)]
@@ -245,11 +250,14 @@ class _Effort:
     bound: float | None  # None: nothing is checked
     limit_bytes: int
     runtime_compiled: bool
+    coarse_types: bool
 
 
 def _measured(problem: str, device: _C.Device, effort: _Effort) -> list[ProfileRow]:
     started = time.monotonic()
-    offered, offered_traits, refusals = _C.offers_of(problem, effort.limit_bytes, device)
+    offered, offered_traits, refusals = _C.offers_of(
+        problem, effort.limit_bytes, device, effort.coarse_types
+    )
     # A view is not measured. It does no work, but outside its graph it would have to copy.
     moved = [i for i, p in enumerate(offered) if not _C.is_view(p.name)]
     primitives, traits = [offered[i] for i in moved], [offered_traits[i] for i in moved]
@@ -370,6 +378,7 @@ def _cells(row: ProfileRow) -> tuple[str, ...]:
         f"{row.noise_us:.1f}",
         format_bytes(row.workspace_bytes),
         "yes" if row.is_deterministic else "no",
+        "" if row.rel_error is None else f"{row.rel_error:.0e}",
         "" if row.componentwise_error is None else f"{row.componentwise_error:.0e}",
         ", ".join(["yes", *row.numerics]),
     )

@@ -22,8 +22,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from torchalgo._base.error_code import with_inner_code
+from torchalgo._base.f32_precision import EXACT_CPU
 from torchalgo._base.trees import (
     CONSTANTS,
     Constant,
@@ -61,6 +63,8 @@ class CallForm:
         output: the form of the result. None if the module returns the result itself.
         orders: the order in memory of each tensor, if Python code of the model asks for it. Empty
             if every order is right.
+        autocast: the type of each tensor of the result, if the call was planned for calls inside of
+            torch.autocast in bf16. Empty: it was planned for calls outside of it.
     """
 
     signature: inspect.Signature
@@ -68,6 +72,7 @@ class CallForm:
     names: tuple[str, ...] = ()
     output: Tree | None = None
     orders: tuple[str | tuple[int, ...], ...] = ()
+    autocast: tuple[torch.dtype, ...] = ()
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> dict[str, Any]:
         """Returns the arguments by name, without those that have their default value.
@@ -146,6 +151,9 @@ class CallForm:
 
     def result(self, returned: Any) -> Any:
         """Builds the model's result from the module's result."""
+        if self.autocast:
+            types = iter(self.autocast)
+            returned = tree_map_only(torch.Tensor, lambda x: x.to(next(types)), returned)
         return returned if self.output is None else rebuild(self.output, tensors_of(returned))
 
 
@@ -283,20 +291,26 @@ def as_tensor_model(call: BoundCall) -> TensorModel:
     return TensorModel(model, form, tensors, formats, reference, call.seen)
 
 
+@EXACT_CPU.block()
 def as_tensor_models(
-    model: nn.Module, calls: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]], kept: KeptModel
+    model: nn.Module,
+    calls: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]],
+    kept: KeptModel,
+    autocast: bool = False,
 ) -> list[TensorModel]:
     """Returns a tensor model for each of several calls. All results must have the same form.
 
     Args:
         kept: keeps the weights of `model`, which may be written to.
+        autocast: True if later calls are inside of torch.autocast in bf16.
     Raises: torchalgo.Error as `as_tensor_model`, or if results differ in more than their tensors.
     """
     if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
         raise Error(
             "TA1118 optimize: torch.autocast is on, which changes dtypes inside the model. Call"
             " optimize outside of torch.autocast, with a model of the wanted dtype, such as"
-            " model.bfloat16()"
+            ' model.bfloat16(), or for a model on the CPU inside of torch.autocast("cpu",'
+            " dtype=torch.bfloat16)"
         )
     models = []
     for args, kwargs in calls:
@@ -307,7 +321,10 @@ def as_tensor_models(
             call = bind_call(model, args, kwargs)
             if not call.seen.is_whole:
                 kept.copy_weights()
-            models.append(as_tensor_model(call))
+            one = as_tensor_model(call)
+            if autocast:
+                one = dataclasses.replace(one, form=_in_autocast(one.form, model, args, kwargs))
+            models.append(one)
         except NoCaptureError:
             raise
         except Error as problem:
@@ -328,6 +345,14 @@ def as_tensor_models(
                 " expected shapes for which the model returns results of the same form"
             )
     return models
+
+
+def _in_autocast(
+    form: CallForm, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> CallForm:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        result = _run(model, *copied((tuple(args), dict(kwargs))))
+    return dataclasses.replace(form, autocast=tuple(x.dtype for x in _record_output(result)[2]))
 
 
 def check_examples(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:

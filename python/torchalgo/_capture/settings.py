@@ -4,16 +4,22 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import torch
+from torch import nn
+
+from torchalgo._base.f32_precision import cpu_precisions
 from torchalgo._base.progress import Event, Progress
 from torchalgo._C import Error
 from torchalgo._capture.shapes import plan_for
 from torchalgo._ir.choices import near
 from torchalgo._ir.costs import MAX_ERROR
+from torchalgo._ir.overrides import names_type
 from torchalgo._ir.plan import OBJECTIVES, Objective, Plan
 
 Mode = Literal["tune", "predict"]
@@ -39,6 +45,29 @@ OF_TUNING = (
 # A layer in bf16 or with weights in f16 errs by 2e-4 to 4e-3. With a smaller bound of the outputs,
 # few layers could have such types, so none is measured.
 LEAST_COARSE_ERROR = 1e-3
+
+
+# The bound if the caller has allowed bf16 in another way, and gives none.
+BF16_ERROR = 1e-2
+
+
+def default_error(model: object, training: bool) -> float:
+    """Returns max_error for a call that gives none, see torchalgo.optimize."""
+    is_allowed = _is_on_cpu(model) and "bf16" in cpu_precisions()
+    return BF16_ERROR if not training and (is_allowed or in_autocast(model)) else MAX_ERROR
+
+
+def in_autocast(model: object) -> bool:
+    """Returns True inside of torch.autocast in bf16, for a model on the CPU."""
+    is_bf16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return is_bf16 and _is_on_cpu(model)
+
+
+def _is_on_cpu(model: object) -> bool:
+    if not isinstance(model, nn.Module):
+        return True
+    tensors = itertools.chain(model.parameters(), model.buffers())
+    return all(tensor.device.type == "cpu" for tensor in tensors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,12 +182,19 @@ class Options(Settings):
     budget_s: float | None = None
     objective: Objective = "latency"
     max_error: float = MAX_ERROR
+    autocast: bool = False  # for calls inside of torch.autocast in bf16
     whole_budget_s: float = 0.0  # of the call of which this is one plan or one part
 
     @property
     def has_coarse_types(self) -> bool:
         """True if layers may store their tensors or weights in coarser types than the model's."""
         return self.max_error >= LEAST_COARSE_ERROR
+
+    @property
+    def names_types(self) -> bool:
+        """True if an override names a primitive in a type, so that its layer may have it."""
+        is_mapping = isinstance(self.overrides, Mapping)
+        return is_mapping and any(map(names_type, (self.overrides or {}).values()))
 
     @staticmethod
     def of(settings: Settings, **arguments: Any) -> Options:

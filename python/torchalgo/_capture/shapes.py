@@ -10,6 +10,7 @@ from typing import Any
 from torchalgo._C import Error
 from torchalgo._capture.freeze import tensors_in
 from torchalgo._ir.plan import Plan, PlanDim
+from torchalgo._ir.plan_threads import nearest_by_threads
 
 Shapes = tuple[tuple[int, ...], ...]  # all tensors of a call, in the order of its arguments
 Dims = Sequence[Sequence[PlanDim]]  # dimensions of the same tensors
@@ -181,12 +182,13 @@ def shapes_text(shapes: Shapes) -> str:
 def plan_for(plans: Sequence[Plan], inputs: tuple[Any, ...]) -> Plan:
     """Returns the plan that was made for the shapes of `inputs`.
 
+    If there are several, returns the one that was measured with the nearest number of threads.
+
     Raises: torchalgo.Error if there is none.
     """
     shapes = shapes_of(inputs)
-    for plan in plans:
-        if planned_shapes(plan) == shapes:
-            return plan
+    if fitting := [plan for plan in plans if planned_shapes(plan) == shapes]:
+        return nearest_by_threads(fitting)
     known = "; ".join(shapes_text(planned_shapes(plan)) for plan in plans)
     raise Error(
         f"TA1304 optimize: there is no plan for inputs of {shapes_text(shapes)}; plans exist for"

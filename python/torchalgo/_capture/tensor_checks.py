@@ -14,10 +14,20 @@ from torchalgo._base.trees import type_text
 from torchalgo._C import Error
 
 
-def why_original(tensors: Sequence[Any], names: Sequence[str], device: torch.device) -> str:
-    """Returns why the original model has to run for these tensors; empty if a plan can run."""
+def why_original(
+    tensors: Sequence[Any], names: Sequence[str], device: torch.device, in_autocast: bool
+) -> str:
+    """Returns why the original model has to run for these tensors; empty if a plan can run.
+
+    Args:
+        in_autocast: True if the plan is for calls inside of torch.autocast in bf16.
+    """
     if torch.is_autocast_enabled(device.type):
-        return "inside torch.autocast"
+        type_ = torch.get_autocast_dtype(device.type)
+        if not in_autocast or type_ != torch.bfloat16:
+            return "inside torch.autocast" + f" in {type_}" * in_autocast
+    elif in_autocast:
+        return "outside of torch.autocast, inside of which it was planned"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "inside a transform of torch.func"
     for name, tensor in _named(tensors, names):

@@ -19,7 +19,7 @@ from torchalgo._api.optimize import optimize
 from torchalgo._api.profile import COLD_BYTES
 from torchalgo._C import Error, matches_name
 from torchalgo._capture.example_calls import random_inputs
-from torchalgo._capture.settings import Settings
+from torchalgo._capture.settings import LEAST_COARSE_ERROR, Settings
 from torchalgo._cli.processes import LoadTimes, time_processes
 from torchalgo._cli.train import trained_model
 from torchalgo._cli.tuning_flags import on_device, plans_in
@@ -80,6 +80,7 @@ def _optimized(args: argparse.Namespace) -> Optimized:
         model,
         random_inputs(model, args.input),
         plan=None if args.plan is None else plans_in(args.plan),
+        max_error=args.max_error,
         settings=Settings(run_untimed=True, progress=not args.json),
     )
 
@@ -103,6 +104,7 @@ def _times_of_steps(args: argparse.Namespace) -> CallTimes:
         inputs,
         training=True,
         plan=None if args.plan is None else TrainingPlan.load(args.plan),
+        max_error=args.max_error,
         settings=Settings(run_untimed=True, progress=not args.json),
     )
     sides = {PLAN: (own, planned), "as it is": (plain, plain), "channels_last": (last, last)}
@@ -111,20 +113,28 @@ def _times_of_steps(args: argparse.Namespace) -> CallTimes:
 
 def _bench_problem(args: argparse.Namespace) -> int:
     problem = _C.parse_problem(args.target)
-    offered, _, refusals = _C.offers_of(problem)
-    primitives = [p for p in offered if not _C.is_view(p.name)]  # views do no work
+    is_coarse = args.max_error >= LEAST_COARSE_ERROR
+    offered, _, refusals = _C.offers_of(problem, coarse_types=is_coarse or args.check is not None)
     if args.check is not None:
         return _check(args, problem, offered, refusals)
+    primitives = [p for p in offered if not _C.is_view(p.name)]  # views do no work
     samples, failures = _take(problem, primitives, args.rounds)
+    errors: list[float | None] = [None] * len(primitives)
+    if is_coarse:
+        checked = Bench.on(None).check(problem, primitives, args.max_error)
+        errors = [error for error, _ in checked]
+        failures = [ran or wrong for ran, (_, wrong) in zip(failures, checked, strict=True)]
     gflop = _C.flop_count(problem) / 1e9
     records = []
-    for primitive, ns, failure in zip(primitives, samples, failures, strict=True):
+    for primitive, ns, failure, error in zip(primitives, samples, failures, errors, strict=True):
         us = sorted(t / 1000 for t in ns)
         record: dict[str, Any] = {"problem": problem, **_spelled(primitive)}
         if us:
             median = statistics.median(us)
             record |= {"median_us": round(median, 3), "min_us": round(us[0], 3), "samples": len(us)}
             record["gflops"] = round(gflop / median * 1e6, 2)
+        if is_coarse:
+            record["rel_error"] = error
         record["failure"] = failure
         records.append(record)
     records.sort(key=lambda r: (r.get("median_us", float("inf")), r["primitive"]))
@@ -136,7 +146,8 @@ def _bench_problem(args: argparse.Namespace) -> int:
     for r in records:
         time_text = "" if r["failure"] else f"{r['median_us']:.1f} us"
         speed = r["failure"] or f"{r['gflops']:8.1f} GFLOP/s"
-        rows.append((r["primitive"], f"{r['src']}->{r['dst']}", time_text, speed))
+        error_text = f"error {r['rel_error']:.0e}" if is_coarse and not r["failure"] else ""
+        rows.append((r["primitive"], f"{r['src']}->{r['dst']}", time_text, speed, error_text))
     print(*text_table(rows, right=(2,), indent="  "), sep="\n")
     return 0
 

@@ -116,6 +116,7 @@ def _candidates(args: argparse.Namespace) -> int:
         directions=args.direction,
         dtype=args.dtype,
         workspace_limit_bytes=args.workspace_limit,
+        max_error=args.max_error,
     )
     if args.json:
         _print_json([dataclasses.asdict(layer) for layer in found])

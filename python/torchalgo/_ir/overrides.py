@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NoReturn
@@ -15,6 +16,7 @@ from torchalgo._ir.choices import near
 # An override's word for all primitives whose results round by the values that they read. It leaves
 # out Winograd, FFT and Strassen, except F(2x2,3x3): docs/limits.md, "Large values".
 COMPONENTWISE = "componentwise"
+_TYPE_IN_NAME = re.compile(r"\.w?(bf16|f16)(?=[._]|$)")
 
 
 def is_convolution(node: _C.Node) -> bool:
@@ -43,6 +45,35 @@ def forced_primitives(
             check_offered(nodes[index], by_anchor[index], refusals[index], pattern, primitive)
             forced[index] = primitive
     return forced
+
+
+def names_type(primitive: object) -> bool:
+    """Returns True if the name says a type, as cpu.bf16_conv and cpu.linear.wf16 do."""
+    return isinstance(primitive, str) and _TYPE_IN_NAME.search(primitive) is not None
+
+
+def only_named_types(
+    graph: _C.Graph, found: _C.Candidates, overrides: Mapping[str, str]
+) -> _C.Candidates:
+    """Returns `found` without candidates in coarser types than the model's.
+
+    Keeps those of a layer whose override names a type. Raises: torchalgo.Error if a glob matches
+    nothing.
+    """
+    named = {
+        index: primitive
+        for pattern, primitive in overrides.items()
+        for index in _matches(graph.nodes, pattern)
+    }
+    kept = [
+        [
+            c
+            for c in own
+            if names_type(named.get(index)) or not _C.rounds_coarsely(c.problem, c.primitive)
+        ]
+        for index, own in enumerate(found.by_anchor)
+    ]
+    return _C.Candidates(kept, found.refusals)
 
 
 def check_form(overrides: object) -> None:
@@ -128,6 +159,11 @@ def _refuse(
         reasons = some(related)
         raise Error(f"TA4203 {head} refuses: {reasons}. Supported: {some(sorted(offered))}")
     supported = f". Supported: {some(sorted(offered))}"
+    if names_type(primitive):
+        raise Error(
+            f"TA4203 {head} is not among the candidates, which have the model's own type: in"
+            f" inference, optimize takes this override, or max_error=1e-2{supported}"
+        )
     algorithms = {name for name, _ in _C.algorithms()}
     if primitive in algorithms:
         raise Error(

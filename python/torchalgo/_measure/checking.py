@@ -23,9 +23,11 @@ from torchalgo._measure.sampling import Bench, Sampler
 CROPPED_S = 0.02  # the time that a check on a smaller image should take
 LEAST_SIDE, SIDE_STEP = 12, 16
 # The kinds of operations that may run on a smaller image. Those that add up over all pixels, such
-# as bwd_filter and moments, are not among them: their sums would have fewer terms.
+# as bwd_filter, moments and chains with an avgpool, are not among them: their sums would have fewer
+# terms.
 _LOCAL = (
-    r"(?:fwd|bwd_data|transform|(?:bwd_)?maxpool|(?:bwd_)?avgpool|slice|concat|add|mul"
+    r"(?:fwd|bwd_data|chain(?!.*_avgpool)|transform|(?:bwd_)?maxpool|(?:bwd_)?avgpool"
+    r"|slice|concat|shuffle|scaleshift|add|sub|mul"
     rf"|(?:bwd_)?(?:{'|'.join(_C.activation_names())})[-\d.ex]*"
     r"|normalize|bwd_normalize)"
 )
@@ -163,7 +165,8 @@ class Checker:
         problem = cropped(group.keys[0])
         if problem is None:
             return None
-        offered = {(p.name, p.src, p.dst): p for p in _C.offers_of(problem, device=self._device)[0]}
+        offers, _, _ = _C.offers_of(problem, device=self._device, coarse_types=True)
+        offered = {(p.name, p.src, p.dst): p for p in offers}
         primitives = [offered.get((p.name, p.src, p.dst)) for p in group.primitives]
         found = [p for p in primitives if p is not None]
         if len(found) < len(primitives):

@@ -17,7 +17,7 @@ from torchalgo._measure.knowledge import Knowledge
 from torchalgo._measure.machine_load import WaitWatch
 from torchalgo._measure.quarantine import failed_before, failures_to_store
 from torchalgo._measure.sampling import Bench
-from torchalgo._measure.steps import Phase, known_plan
+from torchalgo._measure.steps import Phase, Question, known_plan
 from torchalgo._predict.model import CostModel
 
 _log = logging.getLogger(__name__)
@@ -69,10 +69,10 @@ class CostState:
         """Returns the largest relative L2 error that a candidate of `problem` may have."""
         return max(self._max_error, COARSE_BOUND.get(dtype_of(problem), 0.0))
 
-    def known_plan(self, phase: Phase) -> _C.Plan | None:
+    def known_plan(self, phase: Phase, question: Question = Question()) -> _C.Plan | None:  # noqa: B008
         """Returns the cheapest plan of `phase`, as if it had begun; None if there is none."""
         with self._timings.step("solve"):
-            return known_plan(self.knowledge, phase)
+            return known_plan(self.knowledge, phase, question)
 
     # ---- bounds and predictions ------------------------------------------------------------------
 

@@ -50,7 +50,12 @@ class Phase(enum.Enum):
 
 
 class Limiting(Protocol):
-    """Limits of sums over a plan."""
+    """Limits of plans: of their primitives, and of sums over all nodes."""
+
+    @property
+    def may_run(self) -> Callable[[str], bool] | None:
+        """True for the primitives that a plan may use. None: any. Overrides stay in force."""
+        ...
 
     def resources(self, knowledge: Knowledge) -> list[_C.Resource]:
         """Returns the limits as resources for a planner; empty if there are none."""
@@ -63,9 +68,6 @@ class Question:
 
     planner: Planner = _C.make_plan
     limits: Limiting | None = None
-    # A plan may use only primitives whose names begin with one of these; any primitive if empty.
-    # Overrides stay in force.
-    prefixes: tuple[str, ...] = ()
     checked: bool = True  # False: candidates need not have passed their check
     rough: bool = False  # True: candidates that lost a race have their likely cost, not a bound
     # True: the fastest primitive of each convolution alone must be known before.
@@ -147,10 +149,12 @@ def next_step(knowledge: Knowledge, phase: Phase, question: Question = Question(
     return Retime(tuple(wanted), chosen)
 
 
-def known_plan(knowledge: Knowledge, phase: Phase) -> _C.Plan | None:
+def known_plan(
+    knowledge: Knowledge, phase: Phase, question: Question = Question()
+) -> _C.Plan | None:
     """Returns the cheapest plan of `phase`, as if it had begun; None if there is none."""
     try:
-        return solve(knowledge, phase, Question())[0]
+        return solve(knowledge, phase, question)[0]
     except _C.Error:
         return None
 
@@ -183,24 +187,26 @@ def solve(knowledge: Knowledge, phase: Phase, question: Question) -> tuple[_C.Pl
 
 def planner_input(knowledge: Knowledge, phase: Phase, question: Question) -> PlannerInput:
     """Returns the candidates and costs for the plan that `question` asks for."""
-    rules, prefixes = knowledge.rules, question.prefixes
+    rules = knowledge.rules
+    may_run = None if question.limits is None else question.limits.may_run
     is_restricted = phase is not Phase.MEASURING or knowledge.has_gaps
 
     def allows(candidate: _C.Candidate) -> bool:
         offer = offered_by(candidate)
         if not may_use(knowledge, phase, offer.key) or not rules.allows(offer):
             return False
-        is_free = not prefixes or offer.anchor in rules.forced
-        return is_free or offer.key.primitive.startswith(prefixes)
+        if may_run is None or offer.anchor in rules.forced:
+            return True
+        return may_run(offer.key.primitive)
 
     transforms = rules.allowed_transforms()
     if is_restricted:
         transforms = [
             t for t in transforms if may_use(knowledge, phase, key_of(t.problem, t.primitive))
         ]
-    if prefixes and not rules.forced:
-        transforms = [t for t in transforms if t.primitive.name.startswith(prefixes)]
-    are_all_allowed = not prefixes and not is_restricted and rules.are_free
+    if may_run is not None and not rules.forced:
+        transforms = [t for t in transforms if may_run(t.primitive.name)]
+    are_all_allowed = may_run is None and not is_restricted and rules.are_free
     costs = _table(knowledge, phase, question.rough)
     return PlannerInput(
         rules.graph, rules.found, transforms, costs, None if are_all_allowed else allows

@@ -195,6 +195,14 @@ class Tuning:
         """Returns the candidates with known costs, checked or not."""
         return known_input(self.knowledge)
 
+    def known_plan(self, limits: Limiting) -> _C.Plan | None:
+        """Returns the cheapest plan within `limits`, with the known costs; None if there is none.
+
+        Its candidates need not have been checked yet, unless there is no time for checks.
+        """
+        phase = Phase.CHECKING if self.phase is Phase.MEASURING else self.phase
+        return self.state.known_plan(phase, Question(limits=limits))
+
     def solve_known(
         self,
         forced: Mapping[int, str],
@@ -226,7 +234,6 @@ class Tuning:
         planner: Planner = _C.make_plan,
         *,
         limits: Limiting | None = None,
-        prefixes: tuple[str, ...] = (),
         checked: bool = True,
         rough: bool = False,
         fastest_alone: bool = False,
@@ -242,7 +249,7 @@ class Tuning:
         Raises: torchalgo.Error if there is no plan. KeyboardInterrupt on Ctrl-C if no plan can be
             made of what is known, and on the second Ctrl-C.
         """
-        question = Question(planner, limits, prefixes, checked, rough, fastest_alone, options)
+        question = Question(planner, limits, checked, rough, fastest_alone, options)
         try:
             return self._answer(question)
         finally:  # the guard and the user may need the memory
@@ -265,7 +272,7 @@ class Tuning:
 
     def _reserve(self, step: Step, question: Question) -> None:
         """Reserves the time to check the candidates of the plan, if it is one that may run."""
-        if step.chosen and question.checked and not question.prefixes:
+        if step.chosen and question.checked:
             self._checker.reserve(step.chosen)
 
     def _run(self, step: Step) -> None:

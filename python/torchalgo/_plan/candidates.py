@@ -14,8 +14,9 @@ from torch import nn
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._capture.freeze import as_inputs, device_of
+from torchalgo._capture.settings import LEAST_COARSE_ERROR
 from torchalgo._ir.choices import Direction, DType
-from torchalgo._ir.costs import engine_of
+from torchalgo._ir.costs import MAX_ERROR, engine_of
 from torchalgo._ir.devices import named_device
 from torchalgo._ir.plan import format_bytes
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
@@ -152,6 +153,7 @@ def candidates(
     directions: Directions | None = None,
     dtype: DType | torch.dtype | None = None,
     workspace_limit_bytes: int = 1 << 30,
+    max_error: float = MAX_ERROR,
 ) -> CandidateList:
     """Returns the primitives that can compute `target`, and the refusals of the others.
 
@@ -174,6 +176,8 @@ def candidates(
         dtype: "f32", "tf32", "f16", ...: replaces the data type of the convolutions. None: keeps
             it.
         workspace_limit_bytes: the most bytes of workspace; primitives that need more are refused.
+        max_error: that of `optimize`. From 1e-3 on, primitives that store tensors or weights in
+            bf16 or f16 are listed too.
 
     Returns: a CandidateList with one LayerCandidates per layer and direction.
     Raises: torchalgo.Error if the target, the device or an argument is invalid.
@@ -198,7 +202,8 @@ def candidates(
         layers = [LayerProblem(n, turned(p, d)) for n, p in layers for d in found]
     if word:
         layers = [LayerProblem(n, with_dtype(p, word)) for n, p in layers]
-    return CandidateList([_ask(layer, where, workspace_limit_bytes) for layer in layers])
+    coarse = max_error >= LEAST_COARSE_ERROR
+    return CandidateList([_ask(layer, where, workspace_limit_bytes, coarse) for layer in layers])
 
 
 def find_device(device: DeviceLike) -> _C.Device:
@@ -267,8 +272,12 @@ def _as_run_on(kind: str, problem: str) -> str:
     return problem
 
 
-def _ask(layer: LayerProblem, device: _C.Device, workspace_limit_bytes: int) -> LayerCandidates:
-    primitives, traits, refusals = _C.offers_of(layer.problem, workspace_limit_bytes, device)
+def _ask(
+    layer: LayerProblem, device: _C.Device, workspace_limit_bytes: int, coarse_types: bool
+) -> LayerCandidates:
+    primitives, traits, refusals = _C.offers_of(
+        layer.problem, workspace_limit_bytes, device, coarse_types
+    )
     offered = [
         OfferedPrimitive(
             p.name,

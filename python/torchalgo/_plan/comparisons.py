@@ -11,6 +11,7 @@ from torchalgo._C import Error
 from torchalgo._ir.overrides import is_convolution
 from torchalgo._measure.steps import Planner
 from torchalgo._measure.tuning import Tuning
+from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
 
 
@@ -36,7 +37,7 @@ def compare_planners(
             if not tuning.is_stopped:
                 raise
 
-    add("aten_only", prefixes=("aten.", "layout.aten", "view.relabel"))
+    add("aten_only", limits=Limits(tuning, may_run=is_pytorchs))
     for layout in usual_layouts(tuning.graph, tuning.found):
         add(f"single_layout_{layout}", layouts=[layout])
     if objective.local_planner is not None:
@@ -46,6 +47,11 @@ def compare_planners(
     if is_limited:
         add("without_limits")
     return plans
+
+
+def is_pytorchs(primitive: str) -> bool:
+    """Returns True if PyTorch runs `primitive`, or if it is a view that needs no buffer."""
+    return primitive.startswith(("aten.", "layout.aten", "view.relabel"))
 
 
 def usual_layouts(graph: _C.Graph, found: _C.Candidates) -> list[str]:

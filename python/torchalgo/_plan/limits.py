@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Limits the sums over a plan: bytes of packed weights, and errors that add up in the outputs."""
+"""Limits plans: their primitives, the bytes of packed weights, and the errors of the outputs."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torchalgo import _C
+from torchalgo._base.f32_precision import cpu_is_exact
 from torchalgo._ir.costs import Key, key_of
 from torchalgo._ir.plan import PlanNode
 from torchalgo._measure.knowledge import Knowledge, is_trusted
@@ -24,6 +25,8 @@ UNITS = 1 << 30
 MOST = UNITS * 1024  # the largest amount of a candidate: above any limit, and sums do not overflow
 # After this many plans whose outputs missed the bound, only candidates without errors are allowed.
 MOST_SOLVES = 8
+SEARCH_WITHIN_LIMITS = "Lagrangian sweep"  # begins the planner's name of this method
+OF_OTHERS = "layers on PyTorch's threads"  # the name of the limit of with_own_kernels()
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Limits:
 
     tuning: Tuning
     planner: Planner = _C.make_plan
+    # True for the primitives that a plan may use; None: any. Overrides stay in force.
+    may_run: Callable[[str], bool] | None = None
     weight_limit_bytes: int | None = None
     # Bytes of packed weights of each candidate, in the order of found.by_anchor; empty: no limit.
     packed_bytes: Sequence[Sequence[int]] = ()
@@ -59,7 +64,15 @@ class Limits:
     ) -> Limits:
         """Returns the limits before any plan's outputs have missed their bound."""
         packed = [] if weight_limit_bytes is None else _C.packed_bytes_of(tuning.found)
-        return Limits(tuning, planner, weight_limit_bytes, packed)
+        return Limits(tuning, planner, weight_limit_bytes=weight_limit_bytes, packed_bytes=packed)
+
+    def with_own_kernels(self) -> Limits:
+        """Returns limits under which neither PyTorch nor another library runs any call."""
+        return dataclasses.replace(self, may_run=_C.has_own_kernel)
+
+    def without_filter(self) -> Limits:
+        """Returns limits under which plans may use any primitive."""
+        return dataclasses.replace(self, may_run=None)
 
     def predicting(self, sensitivities: Sequence[Sensitivity], bound: float) -> Limits:
         """Returns limits that keep plans whose predicted error is above `bound` from the start."""
@@ -136,17 +149,21 @@ class Limits:
         if own == 0 or not self.sensitivities:
             return own
         result = self.sensitivities[covers[-1]].result
-        if not _C.rounds_coarsely(problem, primitive):
+        is_by_setting = not cpu_is_exact() and _C.computes_coarsely(problem, primitive)
+        if not is_by_setting and not _C.rounds_coarsely(problem, primitive):
             return own * result
-        # The error has equal parts: those of the input, of each layer's weights, of the result. The
-        # input's part is in the share of the call that wrote it.
+        # The error has equal parts: those of the input, of each layer's weights, and of the result,
+        # as far as they are rounded. An input that is stored was counted by the call that wrote it.
         weights = [w for n in covers if (w := self.sensitivities[n].weights) is not None]
-        return own * math.hypot(result, *weights) / math.sqrt(2 + len(weights))
+        has_typed_tensors = "." in primitive.src + primitive.dst
+        parts = is_by_setting + has_typed_tensors + ("." in primitive.dst) + len(weights)
+        results = [result] if is_by_setting or "." in primitive.dst or not weights else []
+        return own * math.hypot(*results, *weights) / math.sqrt(max(parts, 1))
 
     @property
     def are_none(self) -> bool:
         """True if nothing is limited."""
-        return self.weight_limit_bytes is None and self.bound is None
+        return self.may_run is None and self.weight_limit_bytes is None and self.bound is None
 
     def resources(self, knowledge: Knowledge) -> list[_C.Resource]:
         """Returns the limits as resources for make_plan; empty if there are none."""
@@ -168,18 +185,28 @@ class Limits:
             )
         return resources
 
-    def described(self) -> dict[str, float]:
-        """Returns the limits by name, for the plan's `limits`."""
-        return {r.name: r.limit * r.unit for r in self.resources(self.tuning.knowledge)}
+    def described(self, native: _C.Plan) -> dict[str, Any]:
+        """Returns the fields of a plan that tell its limits, and why it is not proven, if so."""
+        limits = {} if self.may_run is None else {OF_OTHERS: 0.0}
+        limits |= {r.name: r.limit * r.unit for r in self.resources(self.tuning.knowledge)}
+        # The planner searches within the limits only if the best plan without them exceeds one.
+        # This search gives no certificate.
+        if not native.method.startswith(SEARCH_WITHIN_LIMITS):
+            return {"limits": limits}
+        texts = ["the limit of weight bytes"] if self.weight_limit_bytes is not None else []
+        texts += ["the error bound"] if self.bound is not None else []
+        verb = "decide" if len(texts) > 1 else "decides"
+        return {"limits": limits, "unproven": f"{' and '.join(texts)} {verb}"}
 
 
 def error_of(errors: Mapping[Key, float], problem: str, primitive: _C.Primitive) -> float:
     """Returns a candidate's error, as far as it counts.
 
-    It is 0 if unchecked, and for ATen's own algorithms in the model's type.
+    It is 0 if unchecked, and for ATen's own algorithms, unless they round to a coarser type.
     """
     key = key_of(problem, primitive)
-    return 0.0 if not primitive.name or is_trusted(key) else errors.get(key, 0.0)
+    is_atens = is_trusted(key) and (cpu_is_exact() or not _C.computes_coarsely(problem, primitive))
+    return 0.0 if not primitive.name or is_atens else errors.get(key, 0.0)
 
 
 def scaled_resource(name: str, amounts: list[list[float]], limit: float) -> _C.Resource:

@@ -14,6 +14,7 @@ from torch import nn
 
 from torchalgo import _C
 from torchalgo._base.error_code import with_inner_code
+from torchalgo._base.f32_precision import EXACT_CPU
 from torchalgo._base.timings import Timings
 from torchalgo._C import Error
 from torchalgo._capture.calls import TensorModel
@@ -44,7 +45,7 @@ from torchalgo._capture.seen import Dims, NoCaptureError, Seen, look_at
 from torchalgo._capture.settings import Options
 from torchalgo._capture.shapes import Shapes, fits, shapes_of, shapes_text
 from torchalgo._ir.bounds import COARSE_BOUND
-from torchalgo._ir.overrides import COMPONENTWISE
+from torchalgo._ir.overrides import COMPONENTWISE, only_named_types
 from torchalgo._ir.plan import PlanDim
 from torchalgo._ir.problems import dtype_of
 from torchalgo._plan.find import find_candidates, import_model, native_device
@@ -100,7 +101,8 @@ class Prepared:
 
         Dominated candidates are dropped, unless the user has passed a plan, or names them in an
         override. Engines that are compiled when they first run are dropped unless the plan may have
-        them.
+        them. Candidates in coarser types than the model's are listed if max_error allows them, and
+        where an override names one.
         """
         # On a CPU, an override may name a primitive that is dominated in some fusions only.
         overrides = options.overrides if isinstance(options.overrides, Mapping) else {}
@@ -108,18 +110,27 @@ class Prepared:
         named = [name for name in words if name != COMPONENTWISE]
         is_free = options.plan is None and (not named or self.device is not None)
         may_compile = options.runtime_compiled or options.plan is not None
-        return find_candidates(
+        may_be_coarse = options.plan is not None or options.has_coarse_types
+        found = find_candidates(
             self.graph, options.workspace_limit_bytes, self.device, is_free, may_compile,
-            options.all_knobs, named, options.plan is not None or options.has_coarse_types,
+            options.all_knobs, named, may_be_coarse or options.names_types,
         )  # fmt: skip
+        if may_be_coarse or not options.names_types:
+            return found
+        return only_named_types(self.graph, found, overrides)
 
     def output_bound(self, options: Options) -> float:
         """Returns the largest relative L2 that the outputs may have to the original model's.
+
+        If an override names a type, and max_error allows none, this is the bound of a model in
+        bf16.
 
         Raises: torchalgo.Error if the frozen module itself exceeds it, so that no plan can keep it;
             NoCaptureError if the model sorts, or chooses, by values that rounding changes.
         """
         bound = output_bound(self.graph, options.max_error)
+        if options.names_types and not options.has_coarse_types:
+            bound = max(bound, 4 * COARSE_BOUND["bf16"])
         if self.capture_error > max(bound, MOST_ROUNDING):
             raise NoCaptureError(
                 "TA1113 optimize: the rounding of folded batch norms alone changes the outputs by"
@@ -146,6 +157,7 @@ def output_bound(graph: _C.Graph, max_error: float) -> float:
     return max([max_error, *(4 * bound for bound in coarse)])
 
 
+@EXACT_CPU.block()
 def prepare(
     given: TensorModel,
     say: Callable[[str], None],

@@ -10,6 +10,7 @@ from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._ir.costs import key_of, native_key
 from torchalgo._ir.plan import Plan, PlanProof
+from torchalgo._measure.steps import Question
 from torchalgo._plan.describe import pair_costs
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
@@ -22,7 +23,7 @@ def prover(limits: Limits, objective: Latency) -> Callable[[Plan], PlanProof]:
 
     def prove(plan: Plan) -> PlanProof:
         objective.refuse("with_proof")
-        graph, found, transforms, costs, allow = tuning.planner_input()
+        graph, found, transforms, costs, allow = tuning.planner_input(Question(limits=limits))
         native, _ = _C.make_plan(
             graph, found, transforms, costs,
             allow=allow, resources=limits.resources(tuning.knowledge), with_certificate=True,

@@ -22,8 +22,10 @@ def resolver(
 
     def resolve(overrides: Mapping[str, str]) -> Plan:
         forced = forced_primitives(imported.graph, limits.tuning.found, overrides)
-        native = limits.tuning.solve_known(forced, limits.planner, limits)
-        return dataclasses.replace(describe(native), resolve=resolve, limits=limits.described())
+        is_own = all(map(_C.has_own_kernel, forced.values()))
+        kept = limits if is_own else limits.without_filter()
+        native = limits.tuning.solve_known(forced, limits.planner, kept)
+        return dataclasses.replace(describe(native), resolve=resolve, **kept.described(native))
 
     return resolve
 

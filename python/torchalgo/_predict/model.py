@@ -121,7 +121,7 @@ class CostModel:
         problem = activation_alone(key.problem)
         if problem is None:
             return core, []
-        offered = _C.offers_of(problem)[0]
+        offered = _C.offers_of(problem, coarse_types=True)[0]
         return core, [key_of(problem, p) for p in offered if p.src == p.dst == key.dst]
 
 

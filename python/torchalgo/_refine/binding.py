@@ -90,7 +90,7 @@ def bind_exact_plan(
         tighter = None if is_last else limits.tightened(native, error - own, bound - own)
         if tighter is None:
             return Tuned(native, scripted, error, limits, origins, worst_error)
-        limits = tighter
+        limits = tighter.without_filter()  # exactness matters more than whose kernels run
 
 
 def with_dims_of(scripted: ScriptModule, plan: Plan, prepared: Prepared) -> Plan:

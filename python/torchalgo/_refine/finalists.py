@@ -68,7 +68,7 @@ class Finalists:
             worst_error=tuned.worst_error if tuned.worst_error < math.inf else None,
             capture_error=prepared.capture_error,
             **limits.expected_errors(native, plan.nodes),
-            limits=limits.described(),
+            **limits.described(native),
             in_context=context,
             resolve=resolver(prepared.imported, limits, describe),
             prove=prover(limits, objective),
@@ -93,6 +93,7 @@ class Finalists:
             comparisons={**plan.comparisons, "optimum": plan.cost_us},
             max_error=plan.max_error,
             limits=plan.limits,
+            unproven=plan.unproven,
             left_alone=plan.left_alone,  # both leave the same operations
             resolve=plan.resolve,
             prove=_refuse_proof,

@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
+
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._capture.settings import Options
@@ -30,6 +32,8 @@ from torchalgo._refine.in_context import Kept, Refined
 # the plan is refined again, in all at most this often.
 MOST_SEARCHES = 3
 SENSITIVITY_SHARE = 0.05  # of the budget: the most time for random vectors
+# A plan of own kernels is preferred if it costs at most this much, relative to the best plan.
+MOST_FOR_OWN_KERNELS = 1.02
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class Refinement:
             enough. Also if no plan keeps the limits.
         """
         most_error = self._prepared.output_bound(self._options)
-        if self._options.has_coarse_types:
+        if self._options.has_coarse_types or self._options.names_types:
             with self._budget.call.timings.step("values"):
                 limit_s = SENSITIVITY_SHARE * self._budget.call.deadline.budget_s
                 found = sensitivities_of(self._prepared.imported, self._prepared.inputs, limit_s)
@@ -92,6 +96,7 @@ class Refinement:
             self._limits = self._limits.predicting(found, left)
         for _ in range(MOST_SEARCHES):
             self._settle()
+            self._prefer_own_kernels()
             refined, is_new = self._refined(most_error)
             tuned = refined.tuned
             self._tuning.set_pairs(refined.pairs)
@@ -117,6 +122,28 @@ class Refinement:
         self._limits.settle()
         while self._tuning.resume():
             self._limits.settle()
+
+    def _prefer_own_kernels(self) -> None:
+        """Keeps PyTorch's threads out of the plan if the known costs say that this costs little.
+
+        On a busy machine, each call of PyTorch waits until all its threads have run. Our own
+        kernels do not: see docs/decisions/0048-threads-of-our-own-when-a-core-is-lost.md.
+        """
+        free = self._limits = self._limits.without_filter()
+        is_on_gpu, is_latency = self._tuning.device is not None, self._objective.name == "latency"
+        if is_on_gpu or not is_latency or torch.get_num_threads() == 1:
+            return
+        best, own = free.settle(), free.with_own_kernels()
+        most = MOST_FOR_OWN_KERNELS * best.cost
+        known = None if _has_own_kernels(best) else self._tuning.known_plan(own)
+        if known is None or known.cost > most or not _has_own_kernels(known):
+            return
+        try:
+            plan = own.settle()  # without what fails its check
+        except Error:
+            return
+        if plan.cost <= most:
+            self._limits = own
 
     def _refined(self, most_error: float) -> tuple[Refined, bool]:
         """Returns the cheapest plan after its costs were corrected by times inside the net.
@@ -201,6 +228,12 @@ class Refinement:
         costs, found = self._objective.verdicts, Kept.of(refined)
         if costs is not None and found is not None and not self._tuning.is_stopped:
             costs.keep_record(self._key, found.to_json())
+
+
+def _has_own_kernels(plan: _C.Plan) -> bool:
+    """Returns False if a library or PyTorch runs a planned call, as an override may demand."""
+    calls = [node.primitive.name for node in plan.nodes if node.primitive.name]
+    return all(map(_C.has_own_kernel, [*calls, *(t.primitive.name for t in plan.transforms)]))
 
 
 def single_layout_plan(

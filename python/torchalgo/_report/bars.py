@@ -132,7 +132,7 @@ def bars_of(
 def _own_label(plan: Plan) -> str:
     if plan.guard is not None and plan.guard.runs == "single_layout":
         return "this plan: the best plan in one layout"
-    if plan.status == "optimal":
+    if plan.status == "optimal" and not plan.unproven:
         return "this plan: all chosen together (global optimum)"
     return "this plan: all chosen together (not proven optimal)"
 

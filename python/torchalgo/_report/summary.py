@@ -157,6 +157,8 @@ def _beside_measured(plan: Plan) -> list[str]:
 
 def _status(plan: Plan) -> str:
     gap = gap_of(plan)
+    if plan.unproven:
+        return f"Not proven optimal: {plan.unproven}, and there is no certificate for such plans"
     if plan.status == "optimal":
         return f"Proven optimal: no other choice has a lower sum of these costs (gap {gap:.2g} %)"
     return f"Not proven optimal: at most {gap:.2f} % above the optimum of these costs"

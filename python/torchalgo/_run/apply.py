@@ -7,13 +7,12 @@ import dataclasses
 import functools
 from typing import Any
 
-import torch
-
 from torchalgo import _C
 from torchalgo._base.progress import Progress
 from torchalgo._C import Error
 from torchalgo._capture.settings import Options
 from torchalgo._ir.plan import Plan, outcome_lines
+from torchalgo._ir.plan_threads import other_threads
 from torchalgo._measure import guard
 from torchalgo._plan.describe import native_plan, unplanned
 from torchalgo._plan.facts import facts_of_offers
@@ -64,12 +63,8 @@ def apply_plan(
         )
     if missing:
         progress.say(f"PyTorch runs what this machine does not offer: {', '.join(missing)}")
-    measured_on, now = plan.environment.get("threads"), str(torch.get_num_threads())
-    if prepared.device is None and measured_on not in (None, now):
-        progress.say(
-            f"the plan was measured with torch.get_num_threads() = {measured_on}, and here it"
-            f" is {now}: another plan may be faster"
-        )
+    if text := other_threads(plan):
+        progress.say(text)
     frozen, where = prepared.frozen, str(prepared.where)
     facts = functools.partial(facts_of_offers, prepared.graph, found)
     known: dict[str, Any] = {"graph": prepared.graph.to_text(), "find_facts": facts}

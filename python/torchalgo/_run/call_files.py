@@ -11,6 +11,7 @@ from torchalgo._base.trees import Constant, from_json, to_json
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm
 from torchalgo._ir.plan.json_codec import shorten
+from torchalgo._run.runner import dtype_named
 
 CALLS_FILE = "calls.json"  # its name among a saved file's extra files
 SCHEMA = 1
@@ -33,6 +34,7 @@ def form_to_json(form: CallForm) -> str:
     if (
         form.is_positional
         and form.output is None
+        and not form.autocast
         and list(form.signature.parameters) == list(form.names)
     ):
         return ""
@@ -49,6 +51,11 @@ def form_to_json(form: CallForm) -> str:
         "names": form.names,
         "inputs": to_json(form.inputs),
         "output": output,
+        **(
+            {"autocast": [str(x).removeprefix("torch.") for x in form.autocast]}
+            if form.autocast
+            else {}
+        ),
     }
     return json.dumps(data, indent=1)
 
@@ -76,6 +83,7 @@ def form_from_json(text: str | bytes, where: str) -> CallForm:
             inputs,
             tuple(map(str, data["names"])),
             None if output is None else from_json(output),
+            autocast=tuple(map(dtype_named, data.get("autocast", ()))),
         )
         is_positional = form.is_positional  # raises if the parts do not fit
         assert isinstance(is_positional, bool)

@@ -17,6 +17,7 @@ from torchalgo._base.read_file import file_at, is_archive, open_archive, read_pa
 from torchalgo._C import Error
 from torchalgo._capture.shapes import planned_dims, planned_shapes, shapes_text
 from torchalgo._ir.plan import Plan, plans_from_json, read_plans, the_only_plan
+from torchalgo._ir.plan_threads import nearest_by_threads, other_threads
 from torchalgo._plan.result import Result
 from torchalgo._report.subject import Subject
 from torchalgo._run.call_files import CALLS_FILE, form_from_json
@@ -29,7 +30,8 @@ def load(path: str | Path) -> Optimized:
     """Opens a file that Optimized.save wrote.
 
     Like torch.jit.load, this runs code from the file: open only files that you trust. The module
-    runs on the GPU if its plan was made for one and there is one, otherwise on the CPU.
+    runs on the GPU if its plan was made for one and there is one, otherwise on the CPU. A warning
+    says if the plan was measured with another number of threads.
 
         fast = torchalgo.load("model.pt")
 
@@ -46,7 +48,10 @@ def load(path: str | Path) -> Optimized:
             f"TA2006 load: {file} is a file of torch.export, expected TorchScript: use"
             " torch.export.load(path).module(); torchalgo.load_plan reads its plan"
         )
-    return load_scripted(str(file), str(file))
+    fast = load_scripted(str(file), str(file))
+    if text := other_threads(fast.plan):
+        warnings.warn(f"torchalgo: {file}: {text}", stacklevel=2)
+    return fast
 
 
 def _is_exported(file: Path) -> bool:
@@ -92,10 +97,15 @@ def load_plans(path: str | Path) -> dict[str, Plan]:
     Args:
         path: the file.
 
-    Returns: the plans by the shapes for which they were made, spelled as in `Optimized.plans`.
+    Returns: the plans by the shapes for which they were made, spelled as in `Optimized.plans`. Of
+        several plans for the same shapes, it has the one that was measured with the number of
+        threads that is nearest to torch's.
     Raises: torchalgo.Error if the file is missing, damaged, or holds no plans of this schema.
     """
-    return {shapes_text(planned_shapes(plan)): plan for plan in _read_plans(path, "load_plans")}
+    same: dict[str, list[Plan]] = {}
+    for plan in _read_plans(path, "load_plans"):
+        same.setdefault(shapes_text(planned_shapes(plan)), []).append(plan)
+    return {shapes: nearest_by_threads(plans) for shapes, plans in same.items()}
 
 
 def load_subjects(path: str | Path) -> list[Subject]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -243,7 +244,9 @@ class PlannedCalls(Embedded):
         form = self._form
         assert form is not None
         tensors, tree = form.tensors(args, kwargs)
-        why = form.difference(tree) or why_original(tensors, form.names, self._device)
+        why = form.difference(tree) or why_original(
+            tensors, form.names, self._device, bool(form.autocast)
+        )
         why = why or form.other_order(tensors)
         if not why and form.has_numbers and shapes_of(tensors) not in self._scripted_of:
             why = f"results hold numbers, and inputs are {shapes_text(shapes_of(tensors))}"
@@ -255,9 +258,10 @@ class PlannedCalls(Embedded):
             return self._run_original(module, args, kwargs)
         runner = self._runners.get(id(module))
         try:
-            result = NotImplemented if runner is None else runner.run(*tensors)
-            if result is NotImplemented:
-                result = module(*tensors)
+            with torch.autocast("cpu", enabled=False) if form.autocast else nullcontext():
+                result = NotImplemented if runner is None else runner.run(*tensors)
+                if result is NotImplemented:
+                    result = module(*tensors)
         except RuntimeError as problem:
             own = own_error(problem, "forward")
             if own is not None or self._original is None:
@@ -385,11 +389,11 @@ class PlannedCalls(Embedded):
             watch = self._original.watch
         self._watch = watch
         self._no_plan = "" if watch is None else watch.why_original
-        is_any_order = not self._form.orders
-        self._as_op = None
-        if is_any_order and not self._no_plan:
-            self._as_op = AsOp(results, self._form, self._formats, watch, self._others)
-        is_usual = self._form.is_positional and is_any_order and not self._no_plan
+        is_any = not self._form.orders and not self._form.autocast and not self._no_plan
+        self._as_op = (
+            AsOp(results, self._form, self._formats, watch, self._others) if is_any else None
+        )
+        is_usual = self._form.is_positional and is_any
         self._first_runner = self._runners.get(id(results[0].scripted)) if is_usual else None
         self._results = tuple(results)  # last: other threads may run plans from here on
 

@@ -45,13 +45,11 @@ except ImportError:  # these two files run without torchalgo
     )  # fmt: skip
 
 LAYOUTS = {"nchw": 1, "nhwc": 2, "nhwc.bf16": 4, "nChw16c": 8}  # a set of layouts is their sum
+COARSE = LAYOUTS["nhwc.bf16"]
 TICKS_PER_US = 1024 * 1000
-# A sum or an activation alone. The numbers of an activation follow its name: "leaky_relu0.1".
-NUMBER = r"-?\d+(?:\.\d+)?(?:e-\d+)?"
-APPENDED = re.compile(
-    "(add|relu|relu6|hardswish|silu|sigmoid|hardsigmoid|gelu|gelu_tanh|mish|tanh"
-    rf"|(?:elu|leaky_relu){NUMBER}|clamp{NUMBER}x{NUMBER})_(?:f64|f32|tf32|f16|bf16)_"
-)
+# A sum or an activation alone: its type is followed by the sizes of one tensor. A product looks
+# alike, but no problem that ends with "+mul" has costs.
+APPENDED = re.compile(r"([a-z][\w.-]*?)_(?:f64|f32|tf32|f16|bf16)_n\d+c\d+h\d+w\d+")
 # Operations that may come before a convolution in one call, with the ends of their problems.
 HEADS = {"scaleshift": "", "mul": "_channelwise", "avgpool": "_p1q1"}
 MAX_CHAIN = 32  # most nodes of one call; longer chains have no costs
@@ -190,9 +188,8 @@ def appended(problem: str, other: str) -> str:
         return f"chain_{own}_k{other.split('_k')[1]}"
     if other.startswith("shuffle_") and kind == "concat" and "_shuffle" not in own:
         return f"{problem}_shuffle{other.rpartition('_g')[2]}"
-    is_plain = "+" not in other and not other.endswith("_channelwise")
-    named = APPENDED.match(other)
-    return f"{problem}+{named[1]}" if named and is_plain else ""
+    named = APPENDED.fullmatch(other)
+    return f"{problem}+{named[1]}" if named else ""
 
 
 def layouts_of(problem: str, row: str) -> tuple[int, int, int]:
@@ -319,13 +316,18 @@ def problem_of(graph: Graph, options: Options, rows: CostRows, pairs: Any) -> st
     sets: dict[tuple[Reader, Reader], Reader] = {}  # of a reader and a node that joins the others
 
     @cache
-    def cheapest(shape: str, have: int, wanted: int) -> Any:
-        """Returns the least cost of changes after which a value exists in all wanted layouts."""
+    def cheapest(shape: str, have: int, wanted: int, is_exact: bool) -> Any:
+        """Returns the least cost of changes after which a value exists in all wanted layouts.
+
+        If `is_exact`, the value was written in the model's type. Then no layout of this type is
+        made from one of a coarser type.
+        """
         if not wanted & ~have:
             return 0
         graph.work.spend(STEP + ENTRY * len(changes[shape]))
-        hops = [(dst, t) for (src, dst), t in changes[shape].items() if src & have and dst & ~have]
-        return min((t + cheapest(shape, have | dst, wanted) for dst, t in hops), default=INF)
+        sources = have & ~COARSE if is_exact else have
+        hops = [(d, t) for (s, d), t in changes[shape].items() if s & sources and d & ~have]
+        return min((t + cheapest(shape, have | d, wanted, is_exact) for d, t in hops), default=INF)
 
     def joined(readers: tuple[Reader, ...]) -> Reader:
         """Returns the node whose alternatives are the layouts that these readers may read."""
@@ -359,7 +361,9 @@ def problem_of(graph: Graph, options: Options, rows: CostRows, pairs: Any) -> st
         node, wanted = joined(some) if some else (-1, (0,))
         left = [o.leaves for o in options[writer]] if writer >= 0 else [value.written]
         graph.work.spend(ENTRY * len(left) * len(wanted))
-        matrix = [cheapest(value.shape, a, b | value.border) for a in left for b in wanted]
+        matrix = [
+            cheapest(value.shape, a, b | value.border, not a & COARSE) for a in left for b in wanted
+        ]
         ends = [end for end in (variable.get(writer, -1), node) if end >= 0]
         if len(ends) == 2:
             edges.append((*ends, *matrix))

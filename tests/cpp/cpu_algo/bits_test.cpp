@@ -18,6 +18,7 @@
 #include "cpu_algo/problems.h"
 #include "cpu_algo/row_check.h"
 #include "ir/algorithm.h"
+#include "ir/primitive.h"
 #include "profiler/check.h"
 
 namespace torchalgo {
@@ -104,6 +105,18 @@ TEST(Bits, OfEachKernelAreThoseOfTheGoldenFile) {
     EXPECT_TRUE(own != found.end() && own->second == bits) << what;
   }
   for (const auto& [what, bits] : found) EXPECT_TRUE(expected.contains(what)) << what << " is new";
+}
+
+TEST(Bits, AreInTheGoldenFileForEachAlgorithm) {
+  const auto expected = golden();
+  for (const Algorithm& algorithm : prepared_algorithms()) {
+    const bool is_there = std::any_of(expected.begin(), expected.end(), [&](const auto& line) {
+      const std::size_t begin = line.first.find(' ') + 1;
+      return matches_name(line.first.substr(begin, line.first.find(' ', begin) - begin),
+                          algorithm.name);
+    });
+    EXPECT_TRUE(is_there) << algorithm.name;
+  }
 }
 
 }  // namespace

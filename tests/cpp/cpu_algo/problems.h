@@ -89,6 +89,19 @@ inline constexpr const char* kProblems[] = {
     "transform_f32_n1c20h9w9_nChw16c_nhwc",
     "transform_f32_n1c20h9w9_nhwc_nchw",
     "transform_f32_n1c20h1w1_nchw_nhwc",
+    "fwd_f32_n1c16h30w30_k24r1s3_st1x1_pad0x1_dil1x1_g1+bias",
+    "fwd_f32_n1c16h30w30_k24r3s1_st1x1_pad1x0_dil1x1_g1+bias",
+    "fwd_f32_n1c16h30w30_k24r1s5_st1x1_pad0x2_dil1x1_g1+bias",
+    "fwd_f32_n1c16h30w30_k24r5s1_st1x1_pad2x0_dil1x1_g1+bias",
+    "fwd_f32_n1c16h30w30_k24r7s1_st1x1_pad3x0_dil1x1_g1+bias",
+    "fwd_f32_n1c16h30w30_k24r7s7_st1x1_pad3x3_dil1x1_g1+bias",
+    "sub_f32_n1c20h9w9",
+    "bwd_silu_f32_n1c20h9w9",
+    "bwd_relu6_f32_n1c20h9w9",
+    "bwd_filter_f32_n2c3h15w15_k24r3s3_st2x2_pad1x1_dil1x1_g1",
+    "bwd_filter_f32_n2c20h9w9_k20r3s3_st1x1_pad1x1_dil1x1_g20",
+    "attention_f32_n2h2q7k9d16w5_bias2x1x9",
+    "linearattention_f32_n1h2q20k20d6w6_eps1e-15",
 };
 
 }  // namespace torchalgo

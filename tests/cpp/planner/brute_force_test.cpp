@@ -75,6 +75,8 @@ class Changes {
       int at = layout;
       for (int steps = 0; at != root && at != kNone && steps < kNone; ++steps) at = source[at];
       if (at != root) return kNever;
+      const bool was_exact = kAllLayouts[root] != Layout::kNhwcBf16;
+      if (was_exact && kAllLayouts[source[layout]] == Layout::kNhwcBf16) return kNever;
       sum = std::min(kNever, sum + direct_[source[layout]][layout]);
     }
     return sum;

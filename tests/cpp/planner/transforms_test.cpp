@@ -12,7 +12,7 @@ namespace torchalgo::planner {
 namespace {
 
 // Least cost from the layouts made so far, by trying every next hop.
-Ticks search(const LayoutChanges& changes, LayoutSet made, LayoutSet wanted) {
+Ticks search(const LayoutChanges& changes, Layout root, LayoutSet made, LayoutSet wanted) {
   if (includes(made, wanted)) return 0;
   Ticks best = pbqp::kForbidden;
   for (const Layout from : kAllLayouts) {
@@ -20,7 +20,8 @@ Ticks search(const LayoutChanges& changes, LayoutSet made, LayoutSet wanted) {
       const PricedCandidate& hop = changes.direct[index_of(from)][index_of(to)];
       if (hop.candidate == nullptr || !includes(made, set_of(from)) || includes(made, set_of(to)))
         continue;
-      const Ticks rest = search(changes, made | set_of(to), wanted);
+      if (root != Layout::kNhwcBf16 && from == Layout::kNhwcBf16) continue;
+      const Ticks rest = search(changes, root, made | set_of(to), wanted);
       if (rest != pbqp::kForbidden) best = std::min(best, rest + hop.cost.ticks);
     }
   }
@@ -43,7 +44,7 @@ TEST(CheapestTree, EqualsExhaustiveSearch) {
     for (const Layout root : kAllLayouts) {
       for (int set = 0; set < kLayoutSetCount; ++set) {
         const Ticks cost = changes.tree_cost[index_of(root)][set];
-        ASSERT_EQ(cost, search(changes, set_of(root), set));
+        ASSERT_EQ(cost, search(changes, root, set_of(root), set));
         if (cost == pbqp::kForbidden) continue;
         LayoutSet made = set_of(root);
         Ticks sum = 0;
@@ -67,6 +68,22 @@ TEST(CheapestTree, MakesNothingThatIsNotWantedWhereHopsAreFree) {
   EXPECT_TRUE(cheapest_tree(changes, Layout::kNhwc, set_of(Layout::kNhwc)).empty());
   EXPECT_EQ(cheapest_tree(changes, Layout::kNhwc, set_of(Layout::kNchw)),
             (std::vector<Hop>{{Layout::kNhwc, Layout::kNchw}}));
+}
+
+TEST(CheapestTree, NeverRoundsAValueForReadersInItsOwnType) {
+  const Candidate some;
+  LayoutChanges changes;
+  const auto set_cost = [&](Layout from, Layout to, Ticks ticks) {
+    changes.direct[index_of(from)][index_of(to)] = {&some, {ticks}};
+  };
+  set_cost(Layout::kNhwc, Layout::kNhwcBf16, 1);
+  set_cost(Layout::kNhwcBf16, Layout::kNChw16c, 1);
+  set_cost(Layout::kNhwc, Layout::kNChw16c, 10);
+  compute_tree_costs(changes);
+  const LayoutSet both = set_of(Layout::kNhwcBf16) | set_of(Layout::kNChw16c);
+  EXPECT_EQ(changes.tree_cost[index_of(Layout::kNhwc)][set_of(Layout::kNChw16c)], 10);
+  EXPECT_EQ(changes.tree_cost[index_of(Layout::kNhwc)][both], 11);
+  EXPECT_EQ(changes.tree_cost[index_of(Layout::kNhwcBf16)][set_of(Layout::kNChw16c)], 1);
 }
 
 }  // namespace torchalgo::planner

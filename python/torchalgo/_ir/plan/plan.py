@@ -83,6 +83,8 @@ class Plan(ShownAsText):
     limits: dict[str, float] = field(
         default_factory=dict, metadata=MAY_LACK
     )  # on sums over all nodes
+    # Why nothing proves the plan's lower bound; empty if the limits do not exclude a better plan.
+    unproven: str = field(default="", metadata=IF_SET)
     guard: GuardVerdict | None = None
     quarantined: list[Quarantined] = field(default_factory=list)
     left_alone: list[LeftAlone] = field(default_factory=list)

@@ -174,12 +174,19 @@ def _proof(plan: Plan) -> str:
     ties = f"; {plan.ties} layer{'s' * (plan.ties != 1)} tied within noise"
     if plan.objective == "edp":  # the regrets of layers do not exist for a product of sums
         ties = ""
-    if plan.status == "optimal":
-        kind = "partly predicted" if plan.unmeasured else "measured"
+    kind = "partly predicted" if plan.unmeasured else "measured"
+    if plan.unproven:
+        found = "the best found for" if plan.status == "optimal" else _above(plan, "best bound of")
+        head = f"not proven: {plan.unproven}; {found} these {kind}, additive costs"
+    elif plan.status == "optimal":
         head = f"optimal for these {kind}, additive costs"
     else:
-        head = f"feasible, at most {gap_of(plan):.2f} % above the optimum of these costs"
+        head = f"feasible, {_above(plan, 'optimum of')} these costs"
     return f"{head}: predicted {_predicted(plan)}{measured}{ties}"
+
+
+def _above(plan: Plan, what: str) -> str:
+    return f"at most {gap_of(plan):.2f} % above the {what}"
 
 
 def _context_lines(context: InContext) -> list[str]:
