@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pybind11/pybind11.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -19,6 +20,28 @@ Options options_from(const pybind11::kwargs& fields) {
   for (const auto& [name, value] : fields) pybind11::setattr(options, name, value);
   return options.cast<Options>();
 }
+
+/// Releases the GIL in its scope, for calls of models. It differs from py::gil_scoped_release if
+/// the main thread has ended Python meanwhile: the thread then sleeps until the process ends.
+///
+/// Before version 3.14, Python ends such a thread with pthread_exit(), which unwinds its stack. A
+/// destructor may not be left so: the process would be aborted.
+class ReleasedGil {
+ public:
+  ReleasedGil() : state_(PyEval_SaveThread()) {}
+  ~ReleasedGil() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {  // pthread_exit()
+      for (;;) pause();
+    }
+  }
+  ReleasedGil(const ReleasedGil&) = delete;
+  ReleasedGil& operator=(const ReleasedGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
 
 /// Returns the layout with the name `text`. @throws Error  if there is none.
 [[nodiscard]] Layout require_layout(const std::string& text);

@@ -37,8 +37,9 @@ py::object run(const GraphRunner& runner, const py::args& args) {
   }
   std::optional<c10::IValue> result;
   try {
-    const py::gil_scoped_release no_gil;
-    result = (runner.*run_inputs)(std::move(inputs));
+    // The end of C++'s last reference to a tensor of Python takes the GIL. So `inputs` stay here.
+    const ReleasedGil no_gil;
+    result = (runner.*run_inputs)(inputs);
   } catch (const Error&) {
     throw;
   } catch (const std::exception&) {

@@ -23,13 +23,13 @@ namespace {
 using Statistics = std::vector<std::tuple<int, at::Tensor, at::Tensor, double>>;
 
 std::vector<at::Tensor> run_region(const std::shared_ptr<TrainingRegion>& region,
-                                   std::vector<at::Tensor> inputs,
+                                   const std::vector<at::Tensor>& inputs,
                                    const std::vector<at::Tensor>& parameters,
                                    const Statistics& statistics) {
-  const py::gil_scoped_release no_gil;
+  const ReleasedGil no_gil;
   std::vector<RunningStatistics> own;
   for (const auto& [node, mean, var, factor] : statistics) own.push_back({node, mean, var, factor});
-  return TrainingRegion::run(region, std::move(inputs), parameters, own);
+  return TrainingRegion::run(region, inputs, parameters, own);  // see run() in runner.cpp
 }
 
 }  // namespace

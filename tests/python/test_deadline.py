@@ -131,9 +131,12 @@ class Model:
         self.clock.s += self.seconds
 
 
-@pytest.mark.parametrize(("model_s", "warmup"), [(0.01, 2), (0.1, 2), (0.3, 0), (2.0, None)])
+@pytest.mark.parametrize(
+    ("model_s", "wanted"),
+    [(0.01, (2, 7)), (0.1, (2, 7)), (0.25, (0, 7)), (0.8, (0, 3)), (2.0, None)],
+)
 def test_the_guard_does_what_there_is_time_for_and_time_is_kept_for_it(
-    model_s: float, warmup: int | None
+    model_s: float, wanted: tuple[int, int] | None
 ) -> None:
     clock = Clock()
     call_budget = CallBudget(
@@ -143,7 +146,7 @@ def test_the_guard_does_what_there_is_time_for_and_time_is_kept_for_it(
     clock.s += max(0.0, call_budget.call.deadline.left_s("check"))  # to the last second
     call_budget.expect_guard()
     effort = call_budget.guard_effort()
-    assert (None if effort is None else effort.warmup) == warmup
+    assert (None if effort is None else (effort.warmup, effort.rounds)) == wanted
     if effort is not None:
         assert call_budget._seconds(effort) <= call_budget.call.deadline.left_s("finish")
 

@@ -42,22 +42,6 @@ _ENUM_PREFIX = {
     "bwd_data": "CUDNN_CONVOLUTION_BWD_DATA_",
     "bwd_filter": "CUDNN_CONVOLUTION_BWD_FILTER_",
 }
-# The names of cuDNN's algorithms are also known on machines without cuDNN: one file serves both.
-_CUDNN_ALGORITHMS: dict[str, Direction] = {
-    "cudnn9.conv": "fwd",
-    "cudnn9.conv_bias": "fwd",
-    "cudnn9.conv_bias_relu": "fwd",
-    "cudnn9.conv_bias_add": "fwd",
-    "cudnn9.conv_bias_add_relu": "fwd",
-    "cudnn9.conv_relu": "fwd",
-    "cudnn9.conv_bias_silu": "fwd",
-    "cudnn9.conv_bias_gelu": "fwd",
-    "cudnn9.conv_bwd_data": "bwd_data",
-    "cudnn9.conv_bwd_filter": "bwd_filter",
-    "cudnn_legacy.fwd": "fwd",
-    "cudnn_legacy.bwd_data": "bwd_data",
-    "cudnn_legacy.bwd_filter": "bwd_filter",
-}
 
 
 class _Entry(NamedTuple):
@@ -248,9 +232,9 @@ def _name(word: str, direction: Direction, what: str) -> str:
             f"TA4004 {what}: there is no primitive"
             f" {word!r}{near(word, _known_algorithms()) or known}"
         )
-    own = _CUDNN_ALGORITHMS.get(algorithm)
+    own = _cudnn_direction(algorithm)
     if own is not None and own != direction:
-        names = sorted(name for name, d in _CUDNN_ALGORITHMS.items() if d == direction)
+        names = [name for name in _known_algorithms() if _cudnn_direction(name) == direction]
         raise Error(
             f"TA4103 {what}: {word!r} computes {own}, expected an algorithm for {direction};"
             f" cuDNN has {', '.join(names)}"
@@ -259,20 +243,22 @@ def _name(word: str, direction: Direction, what: str) -> str:
 
 
 def _known_algorithms() -> list[str]:
-    return sorted({name for name, _ in _C.algorithms()} | set(_CUDNN_ALGORITHMS))
+    """Returns the names of all algorithms, also of those of cuDNN on a machine without it."""
+    return sorted(name for name, _ in _C.algorithms())
 
 
 def _algorithm_of(name: str) -> str | None:
-    """Returns the algorithm that offers the primitive `name`, by the rule of csrc/ir/primitive.h.
-
-    Returns None if there is none.
-    """
-    offering = [
-        known
-        for known in _known_algorithms()
-        if name == known or name.startswith(tuple(known + end for end in ".{@"))
-    ]
+    """Returns the algorithm that offers the primitive `name`, or None if there is none."""
+    offering = (known for known in _known_algorithms() if _C.matches_name(name, known))
     return max(offering, key=len, default=None)
+
+
+def _cudnn_direction(algorithm: str) -> Direction | None:
+    """Returns the direction of an algorithm of cuDNN, whose name ends with it, or None."""
+    if not algorithm.startswith("cudnn"):
+        return None
+    backward: tuple[Direction, ...] = ("bwd_data", "bwd_filter")
+    return next((d for d in backward if algorithm.endswith(d)), "fwd")
 
 
 def _legacy_name(given: int | str, direction: Direction, what: str) -> str:

@@ -22,6 +22,7 @@ from torchalgo._measure.baselines import BENCHMARK, Call
 from torchalgo.energy import LOOP_STEPS, Meter
 
 LEAST_ROUNDS = 7  # a verdict needs at least this many
+CLEAR_ROUNDS = 3  # or this many, if the plan won in each
 
 # The names of the calls that are no baselines.
 PLAN, SINGLE_LAYOUT = "plan", "single_layout"
@@ -80,12 +81,12 @@ def time_interleaved(
 
 
 def is_clear(times: Mapping[str, Sequence[float]]) -> bool:
-    """Returns whether each of at least three rounds of the plan beat each round of the others."""
+    """Returns whether each of at least CLEAR_ROUNDS of the plan beat each round of the others."""
     plan = times[PLAN]
     others = [
         ns for name, each in times.items() if name not in (PLAN, SINGLE_LAYOUT) for ns in each
     ]
-    return len(plan) >= 3 and bool(others) and max(plan) < min(others)
+    return len(plan) >= CLEAR_ROUNDS and bool(others) and max(plan) < min(others)
 
 
 def meter_interleaved(

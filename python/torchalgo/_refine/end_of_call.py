@@ -27,6 +27,7 @@ class GuardEffort:
     limit_s: float  # seconds for all rounds together
     baselines: tuple[str, ...] = ()  # only these are timed; all if empty
     has_single_layout: bool = False  # the best single-layout plan is timed too
+    rounds: int = guard.LEAST_ROUNDS  # at least so many; with fewer than that, only if it is clear
 
     @property
     def is_whole(self) -> bool:
@@ -122,6 +123,7 @@ class CallBudget:
             GuardEffort(2, limit_s, has_single_layout=True),
             GuardEffort(2, limit_s),
             GuardEffort(0, 0.0, ("frozen", "channels_last")),
+            GuardEffort(0, 0.0, ("frozen", "channels_last"), rounds=guard.CLEAR_ROUNDS),
         ]
 
     def _seconds(self, effort: GuardEffort) -> float:
@@ -129,16 +131,17 @@ class CallBudget:
         bind_s = 0.0
         if effort.has_single_layout:
             calls, bind_s = calls + 1, self._bind_s
-        least_s = guard.LEAST_ROUNDS * calls * self._model_s
+        least_s = effort.rounds * calls * self._model_s
         first_s = (1 + effort.warmup) * calls * self._model_s  # one run shows which of them fail
         return bind_s + first_s + max(least_s, effort.limit_s)
 
     def _reserve(self, bind_s: float) -> None:
         """Reserves time for the end of the call: `bind_s`, and the guard.
 
-        The guard has its usual effort if this takes at most a third of the budget, and the least
-        effort otherwise. No time is reserved for the single-layout plan, so it is dropped first.
+        The guard has the best effort that takes at most a third of the budget, and the least one
+        if there is none. No time is reserved for the single-layout plan, so it is dropped first.
         """
-        usual_s, least_s = (self._seconds(effort) for effort in self._efforts()[1:])
-        guard_s = usual_s if usual_s <= self.call.deadline.budget_s / 3 else least_s
+        seconds = [self._seconds(effort) for effort in self._efforts()[1:]]
+        most_s = self.call.deadline.budget_s / 3
+        guard_s = next((own_s for own_s in seconds if own_s <= most_s), seconds[-1])
         self.call.deadline.keep("finish", LEAST_S + bind_s + guard_s)
