@@ -147,27 +147,15 @@ void divide(Bf16Conv& conv, std::int64_t image_bytes, std::int64_t threads) {
 
 Bf16Plan plan_bf16_conv(const ConvProblem& problem, const Primitive& primitive,
                         std::int64_t threads) {
-  const std::vector<std::int64_t> sizes = conv_dst_sizes(problem);
   Bf16Plan plan;
   Bf16Conv& conv = plan.conv;
   conv.activation = activation_of(problem.epilogue);
   conv.is_src_f32 = !is_typed(primitive.src);
   conv.is_dst_f32 = !is_typed(primitive.dst);
   conv.images = problem.n;
-  conv.h = problem.h;
-  conv.w = problem.w;
   conv.c = problem.c;
-  conv.p = sizes[2];
-  conv.q = sizes[3];
   conv.k = problem.k;
-  conv.r = problem.r;
-  conv.s = problem.s;
-  conv.stride_h = problem.stride_h;
-  conv.stride_w = problem.stride_w;
-  conv.pad_h = problem.pad_h;
-  conv.pad_w = problem.pad_w;
-  conv.dilation_h = problem.dilation_h;
-  conv.dilation_w = problem.dilation_w;
+  set_geometry(conv, problem);
   const bool is_planar = primitive.src == Layout::kNchw;
   conv.src_pixel = is_planar ? 1 : problem.c;
   conv.src_channel = is_planar ? problem.h * problem.w : 1;

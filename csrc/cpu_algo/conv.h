@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cpu_algo/kernels/activation.h"
 #include "ir/primitive.h"
@@ -30,6 +31,27 @@ namespace torchalgo::cpu {
 
 /// Returns the activation of an epilogue that refuse_conv accepted.
 [[nodiscard]] kernels::Activation activation_of(const Epilogue& epilogue);
+
+/// Sets the sizes of images and filters, the strides, the padding and, if there are any, the
+/// dilations in a kernel's arguments.
+template <class Args>
+void set_geometry(Args& args, const ConvProblem& conv) {
+  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
+  args.h = conv.h;
+  args.w = conv.w;
+  args.p = dst[2];
+  args.q = dst[3];
+  args.r = conv.r;
+  args.s = conv.s;
+  args.stride_h = conv.stride_h;
+  args.stride_w = conv.stride_w;
+  args.pad_h = conv.pad_h;
+  args.pad_w = conv.pad_w;
+  if constexpr (requires { args.dilation_h; }) {
+    args.dilation_h = conv.dilation_h;
+    args.dilation_w = conv.dilation_w;
+  }
+}
 
 /// Returns the N of a variant "<name>.tN".
 [[nodiscard]] std::int64_t variant_number(const Primitive& primitive);

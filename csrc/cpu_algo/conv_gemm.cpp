@@ -92,23 +92,11 @@ int default_panel_blocks(std::int64_t blocks, const ConvGemmBuild& build) {
 }
 
 ConvGemm conv_gemm_geometry(const ConvProblem& conv, Layout src, Layout dst) {
-  const std::vector<std::int64_t> sizes = conv_dst_sizes(conv);
   ConvGemm gemm;
   gemm.images = conv.n;
-  gemm.h = conv.h;
-  gemm.w = conv.w;
-  gemm.p = sizes[2];
-  gemm.q = sizes[3];
-  gemm.r = conv.r;
-  gemm.s = conv.s;
-  gemm.stride_h = conv.stride_h;
-  gemm.stride_w = conv.stride_w;
-  gemm.pad_h = conv.pad_h;
-  gemm.pad_w = conv.pad_w;
+  set_geometry(gemm, conv);
   gemm.after_h = conv.pad_h + conv.extra_h;
   gemm.after_w = conv.pad_w + conv.extra_w;
-  gemm.dilation_h = conv.dilation_h;
-  gemm.dilation_w = conv.dilation_w;
   gemm.groups = conv.groups;
   set_planes(conv, src, gemm);
   set_dst(conv, dst, gemm);

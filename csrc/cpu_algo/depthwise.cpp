@@ -50,26 +50,14 @@ bool is_depthwise(const ConvProblem& conv) { return conv.groups == conv.c && con
 
 kernels::Depthwise depthwise_args(const ConvProblem& conv, Layout layout) {
   const bool is_nhwc = untyped(layout) == Layout::kNhwc;
-  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
   kernels::Depthwise args;
+  set_geometry(args, conv);
   args.blocks = is_nhwc ? 1 : channel_blocks(conv.c);
   args.pixel = lanes_of(conv, layout);
   args.pad_lanes = is_nhwc ? 0 : args.blocks * kBlock - conv.c;
-  args.h = conv.h;
-  args.w = conv.w;
-  args.p = dst[2];
-  args.q = dst[3];
   args.src_plane = args.h * args.w * args.pixel;
   args.dst_plane = args.p * args.q * args.pixel;
   args.group = conv.c / conv.groups;
-  args.r = conv.r;
-  args.s = conv.s;
-  args.stride_h = conv.stride_h;
-  args.stride_w = conv.stride_w;
-  args.pad_h = conv.pad_h;
-  args.pad_w = conv.pad_w;
-  args.dilation_h = conv.dilation_h;
-  args.dilation_w = conv.dilation_w;
   args.activation = activation_of(conv.epilogue);
   return args;
 }

@@ -21,24 +21,12 @@ struct Build {
 };
 
 ConvIm2col plan(const ConvProblem& conv) {
-  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
   ConvIm2col args;
   args.images = conv.n;
-  args.h = conv.h;
-  args.w = conv.w;
-  args.p = dst[2];
-  args.q = dst[3];
+  set_geometry(args, conv);
   args.c = conv.c / conv.groups;
   args.k = conv.k / conv.groups;
   args.groups = conv.groups;
-  args.r = conv.r;
-  args.s = conv.s;
-  args.stride_h = conv.stride_h;
-  args.stride_w = conv.stride_w;
-  args.pad_h = conv.pad_h;
-  args.pad_w = conv.pad_w;
-  args.dilation_h = conv.dilation_h;
-  args.dilation_w = conv.dilation_w;
   args.activation = activation_of(conv.epilogue);
   const std::int64_t depth = args.c * args.r * args.s;
   args.block_depth = ceil_div(depth, ceil_div(depth, kBlockDepth));

@@ -66,22 +66,12 @@ struct Plan {
 };
 
 kernels::DirectBackwardFilter sizes_of(const ConvProblem& conv) {
-  const std::vector<std::int64_t> dst = conv_dst_sizes(conv);
   kernels::DirectBackwardFilter sizes;
   sizes.c_blocks = channel_blocks(conv.c);
   sizes.k_blocks = channel_blocks(conv.k);
   sizes.c = conv.c / conv.groups;
   sizes.k = conv.k;
-  sizes.h = conv.h;
-  sizes.w = conv.w;
-  sizes.p = dst[2];
-  sizes.q = dst[3];
-  sizes.r = conv.r;
-  sizes.s = conv.s;
-  sizes.stride_h = conv.stride_h;
-  sizes.stride_w = conv.stride_w;
-  sizes.pad_h = conv.pad_h;
-  sizes.pad_w = conv.pad_w;
+  set_geometry(sizes, conv);
   return sizes;
 }
 

@@ -48,22 +48,12 @@ kernels::PixelSteps steps_of(Layout layout, std::int64_t channels, std::int64_t 
 }
 
 kernels::PaddedBackwardFilter sizes_of(const ConvProblem& conv, Layout src, Layout dst) {
-  const std::vector<std::int64_t> sizes = conv_dst_sizes(conv);
   kernels::PaddedBackwardFilter args;
-  args.src_steps = steps_of(src, conv.c, conv.h * conv.w);
-  args.dst_steps = steps_of(dst, conv.k, sizes[2] * sizes[3]);
+  set_geometry(args, conv);
+  args.src_steps = steps_of(src, conv.c, args.h * args.w);
+  args.dst_steps = steps_of(dst, conv.k, args.p * args.q);
   args.c = conv.c;
   args.k = conv.k;
-  args.h = conv.h;
-  args.w = conv.w;
-  args.p = sizes[2];
-  args.q = sizes[3];
-  args.r = conv.r;
-  args.s = conv.s;
-  args.stride_h = conv.stride_h;
-  args.stride_w = conv.stride_w;
-  args.pad_h = conv.pad_h;
-  args.pad_w = conv.pad_w;
   return args;
 }
 

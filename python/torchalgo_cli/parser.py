@@ -140,20 +140,22 @@ def _add_tune(commands: Any) -> None:
 
 def _add_pareto(commands: Any) -> None:
     command = _add_command(
-        commands, "pareto", "list the plans of a model that trade time for memory",
+        commands, "pareto", "list the plans of a model that trade time for memory or error",
         "Optimizes the model, then prints its Pareto front: plans for which no faster plan takes"
-        " as little memory. Times are predicted.",
+        " as little memory, or has outputs with as small an error. Times are predicted.",
         f"{RESNET} --memory weights",
     )  # fmt: skip
     add_model(command)
     command.add_argument(
-        "--memory", choices=("workspace", "weights"), default="workspace",
+        "--memory", choices=("workspace", "weights", "error"), default="workspace",
         help="the memory that is compared: the largest workspace of a primitive (default), or the"
-        " sum of all packed weights",
+        " sum of all packed weights; error: compare the errors of the outputs instead, with layers"
+        " in bf16 or with weights of 16 bits",
     )  # fmt: skip
     command.add_argument(
         "--max-points", type=arguments.positive, default=32, metavar="N",
-        help="the most points of a front of weights (default 32); a front of workspace has all",
+        help="the most points of a front of weights or error (default 32); a front of workspace has"
+        " all",
     )  # fmt: skip
     command.add_argument(
         "--plans", type=Path, metavar="FOLDER", help="write the plan of each point to this folder"
@@ -255,8 +257,9 @@ def _add_explain(commands: Any) -> None:
         help="the report to write; the format follows from .html, .txt or .json",
     )  # fmt: skip
     command.add_argument(
-        "--memory", choices=("workspace", "weights"),
-        help="of a model: also show its front of time and this memory, with at most 16 points",
+        "--memory", choices=("workspace", "weights", "error"),
+        help="of a model: also show its front of time and this memory, or error, with at most 16"
+        " points",
     )  # fmt: skip
     command.add_argument(
         "--measure", type=arguments.seconds, nargs="?", const=60.0, metavar="S",

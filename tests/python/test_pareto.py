@@ -138,7 +138,7 @@ def test_limits_that_exclude_each_other_say_what_the_other_one_leaves() -> None:
 
 def test_fronts_refuse_what_they_cannot_do() -> None:
     graph, found, costs, _, _ = chain(0)
-    with pytest.raises(Error, match="expected 'workspace' or 'weights'"):
+    with pytest.raises(Error, match="expected 'workspace', 'weights' or 'error'"):
         front_of(graph, found, costs, memory="disk")
     with pytest.raises(Error, match="max_points=1, expected 2 or more"):
         front_of(graph, found, costs, max_points=1)

@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 
 from torchalgo._api.parts import plan_parts
 from torchalgo._base.call_context import CallContext
-from torchalgo._base.compare_outputs import leaves_of, output_error
+from torchalgo._base.compare_outputs import in_f64, leaves_of, output_error
 from torchalgo._base.error_code import without_code
 from torchalgo._base.f32_precision import EXACT_CPU
 from torchalgo._base.progress import Progress
@@ -48,6 +48,7 @@ from torchalgo._plan.find import has_convolutions
 from torchalgo._plan.preparation import Prepared, prepare_each, quick_run_s
 from torchalgo._plan.result import Result
 from torchalgo._plan.start_tuning import start_tuning
+from torchalgo._refine.bf16_hint import tell_bf16
 from torchalgo._refine.end_of_call import CallBudget
 from torchalgo._refine.finalists import Contest, Finalists, result_of
 from torchalgo._refine.refinement import Refinement
@@ -231,13 +232,9 @@ def _worst_error(fast: nn.Module, model: nn.Module, calls: Sequence[ModelCall]) 
         expected = [leaves_of(model(*copied(args), **kwargs)) for args, kwargs in calls]
     with torch.no_grad():
         return max(
-            output_error(leaves_of(fast(*copied(args), **kwargs)), [*map(_in_f64, own)])
+            output_error(leaves_of(fast(*copied(args), **kwargs)), [*map(in_f64, own)])
             for (args, kwargs), own in zip(calls, expected, strict=True)
         )
-
-
-def _in_f64(value: Any) -> Any:
-    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def _train(model: Any, inputs: Any, options: Options, *, is_plain: bool) -> TrainingModule:
@@ -405,4 +402,10 @@ def optimize_prepared(
     result = result_of(plan, scripted, chosen, finalists, prepared)
     if options.fresh and objective.verdicts is not None and tuning.is_kept:
         objective.verdicts.forget_older(tuning.rules.primitives)
+    if result.is_interrupted:
+        return result
+    try:
+        tell_bf16(plan, prepared, options, describe, call)
+    except KeyboardInterrupt:
+        return dataclasses.replace(result, is_interrupted=True)
     return result

@@ -55,6 +55,12 @@ def leaves_of(value: Any) -> list[Any]:
     return [value]
 
 
+def in_f64(value: Any) -> Any:
+    """Returns a floating tensor in f64, and any other value as it is."""
+    is_floating = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.double() if is_floating else value
+
+
 def _error(got: Any, want: Any) -> float:
     if isinstance(got, torch.Tensor) and isinstance(want, torch.Tensor):
         return _tensor_error(got, want)

@@ -12,7 +12,7 @@ from torchalgo._C import Error
 from torchalgo._capture.example_calls import random_inputs
 from torchalgo._cli.tuning_flags import end_code, on_device, tuning_arguments
 from torchalgo._ir.plan import Plan, plans_to_json
-from torchalgo._plan.pareto import Front, Memory
+from torchalgo._plan.pareto import Front, Quantity
 from torchalgo._report.subject import Subject
 from torchalgo._report.texts import text_report
 from torchalgo._report.write import write_report
@@ -54,14 +54,14 @@ def run(args: argparse.Namespace) -> int:
     return end_code(optimized.is_interrupted, "the plan is of the costs measured so far")
 
 
-def _front(optimized: Optimized, memory: Memory | None) -> Front | None:
+def _front(optimized: Optimized, memory: Quantity | None) -> Front | None:
     """Returns the front, or None if there is none, for example because too few costs are known."""
     if memory is None:
         return None
     try:
         return optimized.pareto(memory, max_points=MOST_POINTS)
     except Error as problem:
-        tell(f"the report has no front of time and memory: {problem}")
+        tell(f"the report has no front of time and {memory}: {problem}")
         return None
 
 

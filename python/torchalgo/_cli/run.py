@@ -29,6 +29,7 @@ from torchalgo._ir.plan import (
 )
 from torchalgo._lint.lint import lint
 from torchalgo._plan.candidates import candidates
+from torchalgo._plan.pareto import ParetoPoint
 from torchalgo._report.texts import short_report
 from torchalgo._run.load import load, load_plan, load_plans
 from torchalgo._run.model_files import load_model, read_data
@@ -101,10 +102,20 @@ def _pareto(args: argparse.Namespace) -> int:
         for i, point in enumerate(front):
             point.plan.save(args.plans / f"{args.memory}_{i}.plan.json")
     if args.json:
-        _print_json([{"us": p.us, "bytes": p.bytes, "is_proven": p.is_proven} for p in front])
+        _print_json([_point(p, args.memory) for p in front])
     else:
         print(front)
     return end_code(optimized.is_interrupted, "the front is of the costs measured so far")
+
+
+def _point(point: ParetoPoint, memory: str) -> dict[str, Any]:
+    errors = {
+        "error": point.error,
+        "predicted_error": point.plan.predicted_error,
+        "max_error": point.max_error,
+    }
+    amounts = errors if memory == "error" else {"bytes": point.bytes}
+    return {"us": point.us, **amounts, "is_proven": point.is_proven}
 
 
 def _candidates(args: argparse.Namespace) -> int:

@@ -170,6 +170,11 @@ class Tuning:
         return self.phase is Phase.INTERRUPTED
 
     @property
+    def has_measured(self) -> bool:
+        """True if the process that measures has started, since not all costs were known before."""
+        return self._has_started
+
+    @property
     def is_kept(self) -> bool:
         """True if nothing was left out or disturbed, so that a later run measures nothing more."""
         return not self.is_stopped and not any(cost.is_disturbed for cost in self.known.values())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes exact fronts of time and memory. Uses known costs, runs nothing."""
+"""Holds fronts of time and memory, or of time and error. Makes those of memory of known costs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from torchalgo._ir.plan import Plan, format_bytes, micro
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
 
 Memory = Literal["workspace", "weights"]
+Quantity = Memory | Literal["error"]  # what a front trades time for
 
 
 @dataclass(frozen=True)
 class ParetoPoint:
-    """A plan on a front: no faster plan takes as little memory.
+    """A plan on a front: no faster plan takes as little memory, or has as small an error.
 
     Example:
         point = torchalgo.pareto(fast, memory="weights")[-1]
@@ -26,15 +27,30 @@ class ParetoPoint:
 
     plan: Plan  # optimize(model, x, plan=...) applies it
     us: float  # predicted time in us
-    bytes: int  # of workspace or of packed weights, see Front.memory
+    bytes: int  # of workspace if Front.memory is "workspace", else of packed weights
 
     @property
     def is_proven(self) -> bool:
         """True if the solver has proven the plan optimal.
 
-        If False, there may be a faster plan with as little memory.
+        If False, there may be a faster plan with as little memory, or as small an error. It is also
+        False if a bound of the error decides, because such a plan has no certificate.
         """
-        return self.plan.status == "optimal"
+        return self.plan.status == "optimal" and not self.plan.unproven
+
+    @property
+    def error(self) -> float | None:
+        """The measured relative L2 error of the plan's outputs; None if the plan has not run."""
+        return self.plan.rel_error
+
+    @property
+    def max_error(self) -> float | None:
+        """The max_error of `optimize` under which this is the fastest plan.
+
+        None on a front of memory.
+        """
+        of_plan = self.plan.max_error
+        return None if of_plan is None else of_plan + (self.plan.capture_error or 0.0)
 
 
 class Front(ShownAsText, list[ParetoPoint]):
@@ -45,57 +61,72 @@ class Front(ShownAsText, list[ParetoPoint]):
         small = [point for point in front if point.bytes <= 10_000_000]
     """
 
-    def __init__(self, points: Sequence[ParetoPoint], memory: Memory) -> None:
+    def __init__(self, points: Sequence[ParetoPoint], memory: Quantity) -> None:
         super().__init__(points)
-        self.memory: Memory = memory
+        self.memory: Quantity = memory
 
     def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [("time, us", self.memory, "x fastest", "proven")]
+        own = ("error", "predicted", "max_error") if self.memory == "error" else (self.memory,)
+        rows: list[tuple[str, ...]] = [("time, us", *own, "x fastest", "proven")]
         for point in self:
             ratio = point.us / self[0].us if self[0].us else 1.0
             proven = "yes" if point.is_proven else "no"
-            rows.append((f"{point.us:.1f}", format_bytes(point.bytes), f"{ratio:.3f}", proven))
-        head, *lines = text_table(rows, right=(0, 1, 2))
+            amounts = self._errors(point) or (format_bytes(point.bytes),)
+            rows.append((f"{point.us:.1f}", *amounts, f"{ratio:.3f}", proven))
+        head, *lines = text_table(rows, right=range(len(own) + 2))
         return "\n".join([head, "-" * len(head), *lines])
+
+    def _errors(self, point: ParetoPoint) -> tuple[str, ...]:
+        """Returns the texts of the point's errors, or none on a front of memory."""
+        errors = (point.error, point.plan.predicted_error, point.max_error)
+        return tuple(f"{e or 0:.1e}" for e in errors) if self.memory == "error" else ()
 
 
 class HasFront(Protocol):
     """An Optimized with the costs that `optimize` has measured."""
 
     def pareto(
-        self, memory: Memory = ..., *, max_points: int = ..., time_limit_s: float = ...
+        self, memory: Quantity = ..., *, max_points: int = ..., time_limit_s: float = ...
     ) -> Front: ...
 
 
 def pareto(
     optimized: HasFront,
-    memory: Memory = "workspace",
+    memory: Quantity = "workspace",
     *,
     max_points: int = 32,
     time_limit_s: float = 10.0,
 ) -> Front:
-    """Returns the fastest plans for each amount of memory. Measures nothing.
+    """Returns the fastest plans for each amount of memory, or for each error of the outputs.
 
-    The plans are computed from the costs that `optimize` has measured.
+    Fronts of memory measure nothing: they use the costs that `optimize` has measured. A front of
+    error also has layers in bf16 or with weights of 16 bits, whatever max_error the call had. Costs
+    that are not known yet are measured once for all points.
 
         front = torchalgo.pareto(optimized, "weights")
         print(front)
         smaller = torchalgo.optimize(model, x, plan=front[-1].plan)
+        print(torchalgo.pareto(optimized, "error", max_points=8))
 
     Args:
         optimized: an Optimized that `optimize` returned. A loaded file has no costs.
         memory: "workspace" is the largest workspace of the plan's primitives, since they allocate
             it for one call at a time. "weights" is the bytes of all packed weights, which are kept
-            in addition to the model's own.
-        max_points: the most points for "weights", 2 or more. If the front has more points, the
-            result is spread evenly over the bytes and contains both ends. For "workspace", all
-            points are returned.
-        time_limit_s: the most seconds for each point. `is_proven` tells whether it was enough.
+            in addition to the model's own. "error" is the relative L2 error of the outputs for the
+            example inputs, compared with the model's, from 1e-5 (or what the model's type needs) up
+            to that of the fastest plan in any types. See docs/precision.md.
+        max_points: the most points for "weights" and "error", 2 or more. If the front of weights
+            has more points, the result is spread evenly over the bytes and contains both ends. For
+            "error", the points are spread over the times. For "workspace", all points are returned.
+        time_limit_s: the most seconds for each point. `is_proven` tells whether it was enough. For
+            "error" it is an average, which includes measuring.
 
     Returns: a Front of points, the fastest first. `optimize(model, x, plan=point.plan)` applies a
-        point's plan and checks its outputs. Only the plan of `optimized` itself has been run.
-    Raises: torchalgo.Error if the costs are not in memory, if an argument is invalid, or if the
-        plans are for energy.
+        point's plan and checks its outputs. The plans of a front of error have run once:
+        `point.error` is measured, and `point.plan.predicted_error` is the prediction. Other plans
+        than that of `optimized` have not been run for fronts of memory.
+    Raises: torchalgo.Error if the costs are not in memory, if an argument is invalid, if no plan
+        keeps a bound of the error, or if the plans are for energy.
     """
     if not hasattr(optimized, "pareto"):
         raise Error(
@@ -115,6 +146,12 @@ class NativePoint:
     @property
     def us(self) -> float:
         return micro(self.plan.cost)
+
+
+def check_points(max_points: int) -> None:
+    """Raises: torchalgo.Error if a front cannot have so few points."""
+    if not isinstance(max_points, int) or max_points < 2:
+        raise Error(f"TA2501 pareto: max_points={max_points!r}, expected 2 or more")
 
 
 def native_front(
@@ -139,9 +176,8 @@ def native_front(
     Raises: torchalgo.Error if no plan keeps the limits, or an argument is invalid.
     """
     if memory not in ("workspace", "weights"):
-        raise Error(f"TA2501 pareto: memory={memory!r}, expected 'workspace' or 'weights'")
-    if not isinstance(max_points, int) or max_points < 2:
-        raise Error(f"TA2501 pareto: max_points={max_points!r}, expected 2 or more")
+        raise Error(f"TA2501 pareto: memory={memory!r}, expected 'workspace', 'weights' or 'error'")
+    check_points(max_points)
     options: dict[str, Any] = {
         "allow": allow,
         "workspace_limit_bytes": workspace_limit_bytes,

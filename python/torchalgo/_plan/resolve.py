@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes the functions that plan again with the costs in memory: with_overrides and pareto."""
+"""Makes the functions that plan again after `optimize`: with_overrides and pareto."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchalgo._ir.plan import Plan
 from torchalgo._measure.tuning import Tuning
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
-from torchalgo._plan.pareto import Front, Memory, ParetoPoint, native_front
+from torchalgo._plan.pareto import Front, ParetoPoint, Quantity, check_points, native_front
 
 
 def resolver(
@@ -31,12 +31,24 @@ def resolver(
 
 
 def front_finder(
-    tuning: Tuning, describe: Callable[[_C.Plan], Plan], objective: Latency
-) -> Callable[[Memory, int, float], Front]:
-    """Returns the function behind Optimized.pareto."""
+    tuning: Tuning,
+    describe: Callable[[_C.Plan], Plan],
+    objective: Latency,
+    find_errors: Callable[[int, float], list[Plan]],
+) -> Callable[[Quantity, int, float], Front]:
+    """Returns the function behind Optimized.pareto.
 
-    def find_front(memory: Memory, max_points: int, time_limit_s: float) -> Front:
+    Args:
+        find_errors: returns the plans of a front of error, for at most so many points with so many
+            seconds for each.
+    """
+
+    def find_front(memory: Quantity, max_points: int, time_limit_s: float) -> Front:
         objective.refuse("pareto")
+        if memory == "error":
+            check_points(max_points)
+            plans = find_errors(max_points, time_limit_s)
+            return Front([ParetoPoint(p, p.cost_us, p.weight_bytes or 0) for p in plans], memory)
         points = native_front(
             *tuning.known_input(), memory=memory, max_points=max_points, time_limit_s=time_limit_s
         )

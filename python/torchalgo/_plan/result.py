@@ -12,7 +12,7 @@ from torchalgo._capture.freeze import ScriptModule
 from torchalgo._capture.shapes import Dims, Shapes, planned_dims, planned_shapes
 from torchalgo._ir.plan import Plan
 from torchalgo._plan.facts import FindFacts
-from torchalgo._plan.pareto import Front, Memory
+from torchalgo._plan.pareto import Front, Quantity
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Result:
     costs: _C.CostTable = field(default_factory=_C.CostTable)
     alternatives: dict[str, Plan] = field(default_factory=dict)
     device: str = "cpu"  # the device on which it runs, for example "cuda:0"
-    # Takes the kind of memory, the most points, and the seconds per point.
-    find_front: Callable[[Memory, int, float], Front] | None = None
+    # Takes the kind of front, the most points, and the seconds per point.
+    find_front: Callable[[Quantity, int, float], Front] | None = None
     graph: str | None = None  # the text of a _C.Graph, for reports; None: it is not known
     find_facts: FindFacts | None = None  # for reports; None: they are not known
     is_interrupted: bool = False  # True if Ctrl-C ended tuning early

@@ -93,6 +93,18 @@ def bind_exact_plan(
         limits = tighter.without_filter()  # exactness matters more than whose kernels run
 
 
+def with_errors(plan: Plan, native: _C.Plan, tuned: Tuned, prepared: Prepared) -> Plan:
+    """Returns `plan`, which describes `native`, with its errors and the limits that it keeps."""
+    return dataclasses.replace(
+        plan,
+        rel_error=tuned.error if tuned.error < math.inf else None,
+        worst_error=tuned.worst_error if tuned.worst_error < math.inf else None,
+        capture_error=prepared.capture_error,
+        **tuned.limits.expected_errors(native, plan.nodes),
+        **tuned.limits.described(native),
+    )
+
+
 def with_dims_of(scripted: ScriptModule, plan: Plan, prepared: Prepared) -> Plan:
     """Returns the plan with the sizes for which its module is right."""
     return dataclasses.replace(plan, inputs=with_dims(plan.inputs, prepared.dims_of(scripted)))

@@ -27,8 +27,9 @@ from torchalgo._plan.preparation import Prepared
 from torchalgo._plan.prove import prover
 from torchalgo._plan.resolve import front_finder, resolver
 from torchalgo._plan.result import Result
-from torchalgo._refine.binding import error_of, rewrite, with_dims_of
+from torchalgo._refine.binding import error_of, rewrite, with_dims_of, with_errors
 from torchalgo._refine.end_of_call import CallBudget, GuardEffort
+from torchalgo._refine.error_front import ErrorFront
 from torchalgo._refine.left_ops import left_nodes
 from torchalgo._refine.refinement import Chosen
 
@@ -61,14 +62,9 @@ class Finalists:
         is_timed = context is not None and context.run_us is not None
         left_us = chosen.left_us if is_timed else None
         plan = dataclasses.replace(
-            plan,
+            with_errors(plan, native, tuned, prepared),
             left_alone=left_nodes(prepared.imported, left_us),
             comparisons=compared_costs(chosen.weaker, objective),
-            rel_error=tuned.error if tuned.error < math.inf else None,
-            worst_error=tuned.worst_error if tuned.worst_error < math.inf else None,
-            capture_error=prepared.capture_error,
-            **limits.expected_errors(native, plan.nodes),
-            **limits.described(native),
             in_context=context,
             resolve=resolver(prepared.imported, limits, describe),
             prove=prover(limits, objective),
@@ -266,7 +262,8 @@ def result_of(
 ) -> Result:
     """Returns the result of the call: `plan` and the module that runs, and the other plans."""
     describe = finalists.describe
-    tuning = describe.tuning
+    tuning, sensitivities = describe.tuning, chosen.tuned.limits.sensitivities
+    find_errors = ErrorFront(prepared, chosen.options, tuning.known, sensitivities)
     with tuning.timings.step("describe"):
         alternatives = {name: describe(native) for name, native in chosen.weaker.items()}
         if "optimum" in plan.comparisons:
@@ -278,7 +275,7 @@ def result_of(
         tuning.costs,
         alternatives,
         str(prepared.where),
-        front_finder(tuning, describe, describe.objective),
+        front_finder(tuning, describe, describe.objective, find_errors),
         prepared.graph.to_text(),
         functools.partial(facts_of_tuning, tuning, plan.objective != "edp"),
         tuning.is_interrupted or (plan.guard is not None and plan.guard.reason == INTERRUPTED),

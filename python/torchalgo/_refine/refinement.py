@@ -45,6 +45,7 @@ class Chosen:
     left_us: Mapping[str, float]  # times of nodes that are left to PyTorch, if they were timed
     weaker: Mapping[str, _C.Plan]  # plans of simpler choices, by name
     single: _C.Plan | None  # the best single-layout plan that differs
+    options: Options  # of the call
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,10 @@ class Refinement:
             if not tuned.is_outdated():
                 if is_new:
                     self._keep(refined)
-                return Chosen(tuned, refined.context, refined.left_us, weaker, single)
+                left_us = refined.left_us
+                return Chosen(tuned, refined.context, left_us, weaker, single, self._options)
         self._limits = tuned.limits
-        return Chosen(self.tuned({}), None, {}, weaker, None)
+        return Chosen(self.tuned({}), None, {}, weaker, None, self._options)
 
     def tuned(self, pairs: Pairs) -> Tuned:
         """Returns the cheapest plan with these costs of pairs, bound to a module."""

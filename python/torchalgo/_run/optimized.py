@@ -26,7 +26,7 @@ from torchalgo._capture.shapes import Shapes, shapes_text
 from torchalgo._ir.costs import key_of_native
 from torchalgo._ir.plan import Plan, plans_to_json
 from torchalgo._measure.channels_last import why_not_in_channels_last
-from torchalgo._plan.pareto import Front, Memory
+from torchalgo._plan.pareto import Front, Quantity
 from torchalgo._plan.result import Result
 from torchalgo._report.bars import MeasuredBar
 from torchalgo._report.subject import Subject
@@ -176,14 +176,15 @@ class Optimized(PlannedCalls):
         return sum(held_weight_bytes(result.scripted) for result in self._known("weight_bytes"))
 
     def pareto(
-        self, memory: Memory = "workspace", *, max_points: int = 32, time_limit_s: float = 10.0
+        self, memory: Quantity = "workspace", *, max_points: int = 32, time_limit_s: float = 10.0
     ) -> Front:
-        """Returns the fastest plans for each amount of memory: see torchalgo.pareto.
+        """Returns the fastest plans for each amount of memory, or error: see torchalgo.pareto.
 
         If there are several plans, the front is that of the first shapes; `by_shape` has the
         others.
 
             print(fast.pareto("weights", max_points=8))
+            print(fast.pareto("error", max_points=8))
 
         Raises: torchalgo.Error if no costs are in memory, for example after load, or if an argument
             is invalid.

@@ -88,6 +88,7 @@ TEST(Bf16Chain, IsOfferedWithAmxOnlyAndRefusesWhatItCannotRun) {
         chain("n1c32h8w8", {pointwise(32), pointwise(32)}),
         chain("n1c8h8w8", {pointwise(8), depthwise(8, 3, 1)}),
         chain("n1c29h8w8", {pointwise(32), depthwise(32, 3, 1)}),
+        chain("n1c32h8w8", {"_k32r3s3_st1x1_pad1x1_dil1x1_g1", depthwise(32, 3, 1)}),
         chain("n1c3h8w8", {"_k32r3s3_st1x1_pad1x1_dil1x1_g1", depthwise(32, 3, 1)})}) {
     EXPECT_NE(algorithm.offer(problem, device_with_amx()).refusal, "") << to_string(problem);
   }
