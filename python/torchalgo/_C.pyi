@@ -230,7 +230,9 @@ def offers_of(
     coarse_types: bool = False,
 ) -> tuple[list[Primitive], list[Traits], list[Refusal]]: ...  # traits[i] of primitives[i]
 def rounds_coarsely(problem: str, primitive: Primitive) -> bool: ...  # stores coarser types
-def computes_coarsely(problem: str, primitive: Primitive) -> bool: ...  # also by torch's settings
+def computes_coarsely(
+    problem: str, primitive: Primitive
+) -> bool: ...  # than it stores, as torch is set
 def offer_one(
     problem: str, primitive: Primitive, device: Device
 ) -> tuple[Primitive | None, Traits, str]: ...  # its name and layouts; or the refusal

@@ -17,16 +17,14 @@ import torch
 from torch import nn
 
 import torchalgo
-from support.fake_bench import FakeBench, spread
+from support.fake_bench import FakeBench, fake_optimize, spread
 from support.nets import arguments
 from torchalgo import _C
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._capture import settings
 from torchalgo._capture.freeze import freeze_model
 from torchalgo._ir.plan.text import coarse_type
-from torchalgo._measure.sampling import Bench
 from torchalgo._refine import refinement
-from torchalgo._refine.in_context import Refined, Search
 from torchalgo._report.front import front_view
 from torchalgo_cli import main
 
@@ -65,12 +63,7 @@ def drawn_ns(problem: str, p: _C.Primitive) -> float:
 
 @pytest.fixture(autouse=True)
 def drawn(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    """Drawn times, real numerics; how fast this machine runs the net corrects none of them."""
-    fake = FakeBench(drawn_ns)
-    bench = Bench(fake.measure, _C.check_primitives, lambda: fake.clock_s)
-    monkeypatch.setattr(Bench, "on", staticmethod(lambda *_: bench))
-    monkeypatch.setattr(Search, "run", lambda search, first: Refined(first, {}, None))
-    return fake
+    return fake_optimize(monkeypatch, drawn_ns)
 
 
 def planned(**more: Any) -> torchalgo.Optimized:

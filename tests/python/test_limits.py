@@ -14,15 +14,13 @@ import torch
 from torch import nn
 
 import torchalgo
-from support.fake_bench import FakeBench
+from support.fake_bench import FakeBench, fake_optimize
 from support.nets import arguments, run_plan
 from torchalgo import _C
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._capture.freeze import freeze_model
-from torchalgo._measure.sampling import Bench
 from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._plan.limits import Limits, error_of
-from torchalgo._refine.in_context import Refined, Search
 from torchalgo._refine.refinement import MOST_FOR_OWN_KERNELS
 from torchalgo_cli import main
 
@@ -55,12 +53,7 @@ def invented_ns(problem: str, primitive: _C.Primitive) -> float:
 
 @pytest.fixture
 def invented(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    """Invented times, real numerics; how fast this machine runs the net corrects none of them."""
-    fake = FakeBench(invented_ns)
-    bench = Bench(fake.measure, _C.check_primitives, lambda: fake.clock_s)
-    monkeypatch.setattr(Bench, "on", staticmethod(lambda *_: bench))
-    monkeypatch.setattr(Search, "run", lambda search, first: Refined(first, {}, None))
-    return fake
+    return fake_optimize(monkeypatch, invented_ns)
 
 
 def planned_bytes(plan: torchalgo.Plan) -> int:

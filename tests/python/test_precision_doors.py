@@ -104,6 +104,8 @@ def test_pytorchs_own_algorithms_have_the_bound_of_the_type_in_which_they_comput
     assert (error > 1e-4) == HAS_AMX
     assert _C.computes_coarsely(CONV, primitive)
     assert not _C.computes_coarsely(CONV, _C.Primitive("cpu.direct", "nChw16c", "nChw16c"))
+    stored = _C.Primitive("cpu.bf16_conv", "nhwc.bf16", "nhwc.bf16")  # coarse by itself
+    assert _C.rounds_coarsely(CONV, stored) and not _C.computes_coarsely(CONV, stored)
 
 
 def test_overlapping_exact_blocks_restore_the_settings() -> None:

@@ -261,9 +261,6 @@ def plan_calls(
     """Plans calls of `model`, or applies `plans` if they are given. It is Original's planner."""
     if plans is not None:
         options = dataclasses.replace(options, plan=plans, overrides=None, mode="tune")
-    if options.autocast and torch.is_autocast_enabled("cpu"):
-        with torch.autocast("cpu", enabled=False):
-            return plan_calls(options, model, calls, None)
     deadline = Deadline(budget_of_call(options.budget_s, len(calls)))
     whole_s = options.whole_budget_s or deadline.budget_s
     options = dataclasses.replace(options, whole_budget_s=whole_s)
@@ -272,7 +269,10 @@ def plan_calls(
         call.progress.say(
             f"{hooks}, so calls run the original model; remove it and call .refresh()"
         )
-    with kept_model(model) as kept:
+    autocast_off = (
+        torch.autocast("cpu", enabled=False) if options.autocast else contextlib.nullcontext()
+    )
+    with autocast_off, kept_model(model) as kept:
         try:
             return _plan_whole(options, model, calls, call, kept)
         except NoCaptureError as problem:

@@ -22,7 +22,7 @@ from torchalgo import _C
 from torchalgo._base.stats import median_noise
 from torchalgo._C import Error
 from torchalgo._capture.freeze import as_inputs
-from torchalgo._capture.settings import LEAST_COARSE_ERROR
+from torchalgo._capture.settings import allows_coarse_types
 from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.choices import DType
 from torchalgo._ir.costs import MAX_ERROR
@@ -215,7 +215,7 @@ def profile(
             names.append(name)
     effort = _Effort(
         budget_s, max_error if check else None, workspace_limit_bytes, runtime_compiled,
-        max_error >= LEAST_COARSE_ERROR,
+        allows_coarse_types(max_error),
     )  # fmt: skip
     warn_if_busy(torch.get_num_threads(), None)
     try:

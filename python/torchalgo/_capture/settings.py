@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import nn
 from torchalgo._base.f32_precision import cpu_precisions
 from torchalgo._base.progress import Event, Progress
 from torchalgo._C import Error
+from torchalgo._capture.freeze import device_of
 from torchalgo._capture.shapes import plan_for
 from torchalgo._ir.choices import near
 from torchalgo._ir.costs import MAX_ERROR
@@ -45,10 +45,13 @@ OF_TUNING = (
 # A layer in bf16 or with weights in f16 errs by 2e-4 to 4e-3. With a smaller bound of the outputs,
 # few layers could have such types, so none is measured.
 LEAST_COARSE_ERROR = 1e-3
-
-
 # The bound if the caller has allowed bf16 in another way, and gives none.
 BF16_ERROR = 1e-2
+
+
+def allows_coarse_types(max_error: float) -> bool:
+    """Returns True if layers may store tensors or weights in coarser types than the model's."""
+    return max_error >= LEAST_COARSE_ERROR
 
 
 def default_error(model: object, training: bool) -> float:
@@ -64,10 +67,7 @@ def in_autocast(model: object) -> bool:
 
 
 def _is_on_cpu(model: object) -> bool:
-    if not isinstance(model, nn.Module):
-        return True
-    tensors = itertools.chain(model.parameters(), model.buffers())
-    return all(tensor.device.type == "cpu" for tensor in tensors)
+    return not isinstance(model, nn.Module) or device_of(model, ()).type == "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +188,7 @@ class Options(Settings):
     @property
     def has_coarse_types(self) -> bool:
         """True if layers may store their tensors or weights in coarser types than the model's."""
-        return self.max_error >= LEAST_COARSE_ERROR
+        return allows_coarse_types(self.max_error)
 
     @property
     def names_types(self) -> bool:

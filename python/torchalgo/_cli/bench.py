@@ -19,7 +19,7 @@ from torchalgo._api.optimize import optimize
 from torchalgo._api.profile import COLD_BYTES
 from torchalgo._C import Error, matches_name
 from torchalgo._capture.example_calls import random_inputs
-from torchalgo._capture.settings import LEAST_COARSE_ERROR, Settings
+from torchalgo._capture.settings import Settings, allows_coarse_types
 from torchalgo._cli.processes import LoadTimes, time_processes
 from torchalgo._cli.train import trained_model
 from torchalgo._cli.tuning_flags import on_device, plans_in
@@ -113,7 +113,7 @@ def _times_of_steps(args: argparse.Namespace) -> CallTimes:
 
 def _bench_problem(args: argparse.Namespace) -> int:
     problem = _C.parse_problem(args.target)
-    is_coarse = args.max_error >= LEAST_COARSE_ERROR
+    is_coarse = allows_coarse_types(args.max_error)
     offered, _, refusals = _C.offers_of(problem, coarse_types=is_coarse or args.check is not None)
     if args.check is not None:
         return _check(args, problem, offered, refusals)

@@ -14,7 +14,7 @@ from torch import nn
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._capture.freeze import as_inputs, device_of
-from torchalgo._capture.settings import LEAST_COARSE_ERROR
+from torchalgo._capture.settings import allows_coarse_types
 from torchalgo._ir.choices import Direction, DType
 from torchalgo._ir.costs import MAX_ERROR, engine_of
 from torchalgo._ir.devices import named_device
@@ -202,7 +202,7 @@ def candidates(
         layers = [LayerProblem(n, turned(p, d)) for n, p in layers for d in found]
     if word:
         layers = [LayerProblem(n, with_dtype(p, word)) for n, p in layers]
-    coarse = max_error >= LEAST_COARSE_ERROR
+    coarse = allows_coarse_types(max_error)
     return CandidateList([_ask(layer, where, workspace_limit_bytes, coarse) for layer in layers])
 
 

@@ -149,7 +149,7 @@ class Limits:
         if own == 0 or not self.sensitivities:
             return own
         result = self.sensitivities[covers[-1]].result
-        is_by_setting = not cpu_is_exact() and _C.computes_coarsely(problem, primitive)
+        is_by_setting = _computes_coarsely(problem, primitive)
         if not is_by_setting and not _C.rounds_coarsely(problem, primitive):
             return own * result
         # The error has equal parts: those of the input, of each layer's weights, and of the result,
@@ -205,8 +205,13 @@ def error_of(errors: Mapping[Key, float], problem: str, primitive: _C.Primitive)
     It is 0 if unchecked, and for ATen's own algorithms, unless they round to a coarser type.
     """
     key = key_of(problem, primitive)
-    is_atens = is_trusted(key) and (cpu_is_exact() or not _C.computes_coarsely(problem, primitive))
+    is_atens = is_trusted(key) and not _computes_coarsely(problem, primitive)
     return 0.0 if not primitive.name or is_atens else errors.get(key, 0.0)
+
+
+def _computes_coarsely(problem: str, primitive: _C.Primitive) -> bool:
+    """Returns True if torch's settings let a candidate compute in a coarser type than it stores."""
+    return not cpu_is_exact() and _C.computes_coarsely(problem, primitive)  # the first is quicker
 
 
 def scaled_resource(name: str, amounts: list[list[float]], limit: float) -> _C.Resource:

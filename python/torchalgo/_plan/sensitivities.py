@@ -18,6 +18,7 @@ from torchalgo._ir.overrides import is_convolution
 # The estimate of a square is a mean over this many random vectors. For outputs of ten independent
 # parts its relative deviation is sqrt(2 / (10 * 8)), so that of a sensitivity is 8 %.
 DRAWS = 8
+SENSITIVITY_SHARE = 0.05  # of a call's time: the most for random vectors
 
 
 class Sensitivity(NamedTuple):

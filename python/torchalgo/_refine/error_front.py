@@ -25,7 +25,7 @@ from torchalgo._plan.describe import Describer
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
 from torchalgo._plan.preparation import Prepared
-from torchalgo._plan.sensitivities import Sensitivity, sensitivities_of
+from torchalgo._plan.sensitivities import SENSITIVITY_SHARE, Sensitivity, sensitivities_of
 from torchalgo._plan.start_tuning import start_tuning
 from torchalgo._refine.binding import Tuned, bind_exact_plan, choices_of, with_errors
 from torchalgo._refine.end_of_call import CallBudget
@@ -36,7 +36,6 @@ SLACK = 1.06
 # Between two points whose errors differ by at most this factor, no further point is searched.
 NEAREST = 1.25
 MOST_TRIES = 2  # bounds that are tried for each point of the front
-SENSITIVITY_SHARE = 0.05  # of the time: the most for random vectors
 AFTER_ENDS_SHARE = 0.25  # of the time: reserved for the points between both ends
 
 

@@ -22,7 +22,7 @@ from torchalgo._plan.comparisons import compare_planners
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
 from torchalgo._plan.preparation import Prepared
-from torchalgo._plan.sensitivities import sensitivities_of
+from torchalgo._plan.sensitivities import SENSITIVITY_SHARE, sensitivities_of
 from torchalgo._refine import in_context, left_ops
 from torchalgo._refine.binding import Tuned, bind_exact_plan, choices_of
 from torchalgo._refine.end_of_call import CallBudget
@@ -31,7 +31,6 @@ from torchalgo._refine.in_context import Kept, Refined
 # The comparisons measure more costs, which may change the plan that was timed inside the net. Then
 # the plan is refined again, in all at most this often.
 MOST_SEARCHES = 3
-SENSITIVITY_SHARE = 0.05  # of the budget: the most time for random vectors
 # A plan of own kernels is preferred if it costs at most this much, relative to the best plan.
 MOST_FOR_OWN_KERNELS = 1.02
 

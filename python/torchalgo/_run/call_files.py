@@ -45,18 +45,15 @@ def form_to_json(form: CallForm) -> str:
             entry["default"] = _default_to_json(parameter.default)
         parameters.append(entry)
     output = None if form.output is None else to_json(form.output)
-    data = {
+    data: dict[str, Any] = {
         "schema": SCHEMA,
         "parameters": parameters,
         "names": form.names,
         "inputs": to_json(form.inputs),
         "output": output,
-        **(
-            {"autocast": [str(x).removeprefix("torch.") for x in form.autocast]}
-            if form.autocast
-            else {}
-        ),
     }
+    if form.autocast:
+        data["autocast"] = [str(dtype).removeprefix("torch.") for dtype in form.autocast]
     return json.dumps(data, indent=1)
 
 

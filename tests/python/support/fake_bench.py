@@ -8,10 +8,13 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
 from torchalgo import _C
 from torchalgo._ir.overrides import forced_primitives
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.tuning import TuneSettings, Tuning
+from torchalgo._refine.in_context import Refined, Search
 
 
 @dataclasses.dataclass
@@ -73,6 +76,18 @@ def spread(problem: str, p: _C.Primitive) -> float:
     """Between 1 and 1.8 us, the same on every machine; fused costs no less than alone."""
     base = zlib.crc32(f"{problem.split('+')[0]} {p.name} {p.src} {p.dst}".encode()) % 800
     return 1000.0 + base + problem.count("+")
+
+
+def fake_optimize(monkeypatch: pytest.MonkeyPatch, cost_ns: Cost) -> FakeBench:
+    """Gives calls of optimize these times, with real numerics.
+
+    How fast this machine runs the network corrects none of the times.
+    """
+    fake = FakeBench(cost_ns)
+    bench = Bench(fake.measure, _C.check_primitives, lambda: fake.clock_s)
+    monkeypatch.setattr(Bench, "on", staticmethod(lambda *_: bench))
+    monkeypatch.setattr(Search, "run", lambda search, first: Refined(first, {}, None))
+    return fake
 
 
 def make_tuning(imported: _C.Imported, fake: FakeBench, **settings: Any) -> Tuning:
