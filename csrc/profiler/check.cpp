@@ -253,8 +253,9 @@ struct Oracles {
   std::vector<NanOracle> nans;
 };
 
-DType type_on(const Device& device, const Problem& problem, const Primitive& primitive) {
-  return device.kind == DeviceKind::kCpu ? computed_type(problem, primitive)
+DType type_on(const Device& device, const Algorithm& algorithm, const Problem& problem,
+              const Primitive& primitive) {
+  return device.kind == DeviceKind::kCpu ? computed_type(algorithm, problem, primitive)
                                          : stored_type(primitive, dtype_of(problem));
 }
 
@@ -262,7 +263,7 @@ CheckResult check_one(const Algorithm& algorithm, const Problem& problem,
                       const Primitive& primitive, const Oracles& oracles, double max_rel_error,
                       const Device& device) {
   CheckResult check;
-  const DType stored = type_on(device, problem, primitive);
+  const DType stored = type_on(device, algorithm, problem, primitive);
   const Bounds bounds = bounds_of(algorithm, problem, stored, max_rel_error);
   const std::vector<double> offsets = sample_offsets(stored);
   try {
@@ -311,9 +312,10 @@ at::Tensor run_once(const Algorithm& algorithm, const Problem& problem, const Pr
   return run.nchw;
 }
 
-DType computed_type(const Problem& problem, const Primitive& primitive) {
+DType computed_type(const Algorithm& algorithm, const Problem& problem,
+                    const Primitive& primitive) {
   const DType stored = stored_type(primitive, dtype_of(problem));
-  if (stored != DType::kF32 || !primitive.name.starts_with("aten.")) return stored;
+  if (stored != DType::kF32 || algorithm.bind) return stored;  // bind: code of our own
   const auto allows = [](at::Float32Precision precision) {
     const auto is_set = [&](at::Float32Op op) {
       return at::globalContext().float32Precision(at::Float32Backend::MKLDNN, op) == precision;
@@ -343,6 +345,15 @@ std::vector<CheckResult> check_primitives(const Algorithms& algorithms, const Pr
                                           double max_rel_error, std::uint64_t seed,
                                           const Device& device, const Announce& announce) {
   const at::NoGradGuard no_grad;
+  std::vector<const Algorithm*> owners;  // by primitive
+  std::vector<double> largest;           // the largest offset of each primitive
+  for (const Primitive& primitive : primitives) {
+    const Algorithm* algorithm = find_algorithm(algorithms, primitive.name);
+    TORCHALGO_CHECK(algorithm != nullptr, "TA4004 check_primitives: no algorithm has the name '{}'",
+                    primitive.name);
+    owners.push_back(algorithm);
+    largest.push_back(sample_offsets(type_on(device, *algorithm, problem, primitive)).back());
+  }
   Oracles oracles;
   std::vector<double> offsets = sample_offsets(dtype_of(problem));
   // Above this an f64 reference takes seconds, so there are no samples between the first and last.
@@ -350,9 +361,7 @@ std::vector<CheckResult> check_primitives(const Algorithms& algorithms, const Pr
   if (flop_count(problem) > kMostFlopsOfAll) {
     const std::vector<double> all = std::exchange(offsets, {});
     std::copy_if(all.begin(), all.end(), std::back_inserter(offsets), [&](double offset) {
-      return offset == 0 || std::any_of(primitives.begin(), primitives.end(), [&](const auto& p) {
-               return offset == sample_offsets(type_on(device, problem, p)).back();
-             });
+      return offset == 0 || std::find(largest.begin(), largest.end(), offset) != largest.end();
     });
   }
   for (const double offset : offsets) {
@@ -362,12 +371,9 @@ std::vector<CheckResult> check_primitives(const Algorithms& algorithms, const Pr
   oracles.nans = make_nan_oracles(problem, oracles.numbers[0].sample);
   std::vector<CheckResult> results;
   for (std::size_t i = 0; i < primitives.size(); ++i) {
-    const Algorithm* algorithm = find_algorithm(algorithms, primitives[i].name);
-    TORCHALGO_CHECK(algorithm != nullptr, "TA4004 check_primitives: no algorithm has the name '{}'",
-                    primitives[i].name);
-    const Primitive primitive = offered(*algorithm, problem, device, primitives[i]);
+    const Primitive primitive = offered(*owners[i], problem, device, primitives[i]);
     if (announce) announce(i);
-    results.push_back(check_one(*algorithm, problem, primitive, oracles, max_rel_error, device));
+    results.push_back(check_one(*owners[i], problem, primitive, oracles, max_rel_error, device));
   }
   return results;
 }

@@ -74,9 +74,10 @@ struct CheckResult {
 /// weights and results are rounded to it once, and sums have the problem's type.
 [[nodiscard]] double rounding_error(const Problem& problem, double factor, DType stored);
 
-/// Returns the type in which a primitive computes on the CPU: stored_type(), or a coarser one if
-/// torch's fp32_precision allows it for products of f32 inside of PyTorch's own algorithms.
-[[nodiscard]] DType computed_type(const Problem& problem, const Primitive& primitive);
+/// Returns the type in which a primitive of `algorithm` computes on the CPU: stored_type(), or a
+/// coarser one if torch's fp32_precision allows it for products of f32 in code of torch.
+[[nodiscard]] DType computed_type(const Algorithm& algorithm, const Problem& problem,
+                                  const Primitive& primitive);
 
 /// Compares each primitive with an f64 reference on the problem's own shape. A primitive must
 /// - stay within error_bound() and within its algorithm's rounding_error(), in relative L2 over all

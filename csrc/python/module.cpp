@@ -420,8 +420,10 @@ void bind_steps(py::module_& m) {
   });
   m.def("computes_coarsely", [](const std::string& text, const Primitive& primitive) {
     const Problem problem = parse_problem(text);
-    return !std::holds_alternative<TransformProblem>(problem) &&
-           computed_type(problem, primitive) != stored_type(primitive, dtype_of(problem));
+    const Algorithm* algorithm = find_algorithm(all_algorithms(), primitive.name);
+    return algorithm != nullptr && !std::holds_alternative<TransformProblem>(problem) &&
+           computed_type(*algorithm, problem, primitive) !=
+               stored_type(primitive, dtype_of(problem));
   });
   m.attr("STRUCTURE_VERSION") = kStructureVersion;
   m.def("fit_plan",

@@ -202,7 +202,7 @@ def test_what_is_optimized_already_is_refused_in_every_form(
 @pytest.mark.parametrize(
     "options",
     [
-        {"budget_s": "3"}, {"max_error": None}, {"workspace_limit_bytes": 1.5},
+        {"budget_s": "3"}, {"max_error": "1e-2"}, {"workspace_limit_bytes": 1.5},
         {"overrides": [("stem.0", "cpu.direct")]},
     ],
 )  # fmt: skip
