@@ -173,12 +173,18 @@ def head_of(name: str, options: harness.Record) -> harness.Record:
     }  # fmt: skip
 
 
+def has_amx(line: harness.Record) -> bool:
+    """Tells whether the machine of a line has AMX. The first lines do not say so; theirs had."""
+    return bool(line["machine"].get("amx", True))
+
+
 def key_of(line: harness.Record) -> Any:
     """Returns what a line stands for; it does not depend on the commit."""
     return (
         *(line[name] for name in ("network", *SETTINGS)),
         line["machine"]["cpu"],
         line["machine"]["isa"],
+        has_amx(line),
     )
 
 
@@ -199,6 +205,7 @@ def cells_of(line: harness.Record) -> list[str]:
     predicted = own["predicted_error"]
     return [
         line["network"],
+        "yes" if has_amx(line) else "no",
         line["statistics"],
         str(line["batch"]),
         f"{statistics.median(line['wall_us'][ERROR]) / 1000:.2f}",
@@ -213,7 +220,7 @@ def cells_of(line: harness.Record) -> list[str]:
 
 
 HEAD = (
-    "network", "statistics", "batch", "ms", "over our f32", "over OpenVINO in f32",
+    "network", "AMX", "statistics", "batch", "ms", "over our f32", "over OpenVINO in f32",
     "over ONNX Runtime in f32", "over OpenVINO's default", "error", "predicted", "OpenVINO's error",
 )  # fmt: skip
 
@@ -229,15 +236,21 @@ def show(line: harness.Record) -> None:
             print(f"  {name} on images it has not seen: {found}", flush=True)
 
 
+def kind_of(line: harness.Record) -> tuple[bool, int, str]:
+    """Returns what the networks of one mean have in common."""
+    return has_amx(line), line["batch"], line["statistics"]
+
+
 def summary(lines: list[harness.Record]) -> str:
     """Returns the geometric means of the ratios, by batch."""
     texts = []
-    for batch, statistics_of in sorted({(line["batch"], line["statistics"]) for line in lines}):
-        own = [n for n in lines if (n["batch"], n["statistics"]) == (batch, statistics_of)]
+    for kind in sorted({kind_of(line) for line in lines}):
+        amx, batch, statistics_of = kind
+        own = [line for line in lines if kind_of(line) == kind]
         for title, peer_of in (("our f32", lambda _: OWN), ("OpenVINO's default", default_of)):
             ratios = [line["ratios"][f"{peer_of(line)} over {ERROR}"][0] for line in own]
             mean = math.exp(statistics.fmean(map(math.log, ratios)))
-            what = f"batch {batch}, {len(own)} networks, statistics {statistics_of}"
+            what = f"AMX {amx}, batch {batch}, {len(own)} networks, statistics {statistics_of}"
             texts.append(f"{what}: {mean:.2f} over {title}")
     return "\n".join(texts)
 

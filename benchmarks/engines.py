@@ -213,6 +213,7 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": device.name,
         "isa": device.isa,
+        "amx": device.has_amx,
         "cores": os.cpu_count(),
         "memory_gib": round(int(memory) / 2**20, 1),
         "torch": torch.__version__,
