@@ -242,6 +242,20 @@ std::string refuse_sizes(const Problem& problem) {
   return {};
 }
 
+std::int64_t element_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return 8;
+    case DType::kF32:
+    case DType::kTf32:
+      return 4;
+    case DType::kF16:
+    case DType::kBf16:
+      return 2;
+  }
+  return 0;
+}
+
 double flop_count(const Problem& problem) {
   return std::visit([](const auto& p) { return flops_of(p); }, problem);
 }

@@ -19,6 +19,9 @@ inline constexpr double kMostElements = 0x1p40, kMostFlops = 0x1p58;
 /// function that makes a problem from numbers of a user asks this. So no other function needs to.
 [[nodiscard]] std::string refuse_sizes(const Problem& problem);
 
+/// Returns the bytes of an element in memory.
+[[nodiscard]] std::int64_t element_bytes(DType dtype);
+
 /// Returns the multiplications and additions of the operation by its definition, so they do not
 /// depend on the algorithm. An FMA counts 2; moving data counts 0.
 [[nodiscard]] double flop_count(const Problem& problem);

@@ -10,20 +10,6 @@
 namespace torchalgo {
 namespace {
 
-double element_bytes(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return 8;
-    case DType::kF32:
-    case DType::kTf32:
-      return 4;
-    case DType::kF16:
-    case DType::kBf16:
-      return 2;
-  }
-  return 0;
-}
-
 double elements_in(const std::vector<std::int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), 1.0, std::multiplies<>());
 }
@@ -40,7 +26,7 @@ double least_bytes(const Problem& problem, DType stored) {
     const std::vector<std::int64_t> weights = weight_sizes(layer);
     if (!weights.empty() && !makes_weights) elements += elements_in(weights);
   }
-  return elements * element_bytes(stored);
+  return elements * static_cast<double>(element_bytes(stored));
 }
 
 double least_bytes(const Problem& problem) { return least_bytes(problem, dtype_of(problem)); }

@@ -19,7 +19,7 @@
 #include "ops/torch_path.h"
 #include "provider/cuda_device.h"
 #include "provider/epilogue.h"
-#include "provider/memory.h"
+#include "provider/run_prepared.h"
 
 namespace torchalgo {
 namespace {
@@ -32,7 +32,7 @@ struct Decision {
   bool is_free = false;  // PyTorch chooses: the rest is not set
   std::string spelling;  // of the whole problem
   Resolution resolution;
-  TensorShape dst;  // of the algorithm's result
+  ResultForm dst;  // of the algorithm's result
 };
 
 // Everything that a decision depends on.
@@ -103,7 +103,7 @@ Decision decide(const ConvProblem& problem, ConvRequest request, const at::Tenso
   decision.resolution = resolve_choice(request, problem, algorithms, device_of(first.device()));
   const Kernel& kernel = *decision.resolution.kernel;
   decision.dst =
-      shape_in(result_sizes(kernel.problem), result_layout(kernel.problem, kernel.primitive));
+      result_form(kernel.problem, result_layout(kernel.problem, kernel.primitive), first.device());
   return decision;
 }
 
@@ -184,21 +184,8 @@ at::Tensor run_kernel(const Decision& decision, const ConvCall& call, const Oper
   std::size_t count = 0;
   if (operands.src.defined()) src[count++] = from_nchw(operands.src, primitive.src);
   if (operands.dst.defined()) src[count++] = from_nchw(operands.dst, primitive.dst);
-  at::Tensor workspace;
-  if (primitive.workspace_bytes > 0) {
-    workspace = empty_bytes(primitive.workspace_bytes, src[0].device());
-  }
-  at::Tensor dst;
-  if (!resolution.kernel->makes_dst) {
-    dst = empty_reused(decision.dst.sizes, decision.dst.strides, src[0].scalar_type(),
-                       src[0].device());
-  }
   const Packed packed = pack(resolution, call, operands.weights);
-  return resolution.kernel->run({packed,
-                                 {src.data(), count},
-                                 {},
-                                 std::move(dst),
-                                 workspace.defined() ? workspace.data_ptr() : nullptr});
+  return run_prepared(*resolution.kernel, packed, {src.data(), count}, {}, decision.dst);
 }
 
 at::Tensor execute(const Decision& decision, const ConvCall& call, const Operands& operands) {

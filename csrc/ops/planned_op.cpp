@@ -59,21 +59,20 @@ bool may_be_1d(const Problem& problem) {
          has_one_row(result_sizes(problem));
 }
 
-// Returns the slot's memory as a blocked tensor of `shape`; undefined if it does not fit there.
-at::Tensor tensor_in(const Slot& slot, const TensorShape& shape, at::ScalarType dtype,
-                     at::Device device) {
-  const at::Tensor& buffer = slot.buffer;
-  const auto& sizes = shape.sizes;
+// Returns the part's memory as a blocked tensor of `form`; undefined if it does not fit there.
+at::Tensor tensor_in(const ResultPart& part, const ResultForm& form) {
+  const at::Tensor& buffer = part.buffer;
+  const auto& [sizes, strides] = form.shape;
   if (sizes.size() != 5 || buffer.dim() != 5 || sizes[0] != 1 || buffer.size(0) != 1) return {};
-  if (buffer.scalar_type() != dtype || buffer.device() != device || !buffer.is_contiguous()) {
+  if (buffer.scalar_type() != form.dtype || buffer.device() != form.device ||
+      !buffer.is_contiguous()) {
     return {};
   }
   const bool is_same_image = buffer.size(2) == sizes[2] && buffer.size(3) == sizes[3];
-  if (!is_same_image || buffer.size(4) != sizes[4] || slot.channel % sizes[4] != 0) return {};
-  const std::int64_t block = slot.channel / sizes[4];
+  if (!is_same_image || buffer.size(4) != sizes[4] || part.channel % sizes[4] != 0) return {};
+  const std::int64_t block = part.channel / sizes[4];
   if (block < 0 || block + sizes[1] > buffer.size(1)) return {};
-  return buffer.as_strided(sizes, shape.strides,
-                           buffer.storage_offset() + block * shape.strides[1]);
+  return buffer.as_strided(sizes, strides, buffer.storage_offset() + block * strides[1]);
 }
 
 // Returns the layout of the result of `resolution`.
@@ -158,53 +157,53 @@ void PlannedOp::warn_of_fallback(const Execution& execution) const {
 }
 
 at::Tensor PlannedOp::run(std::span<const at::Tensor> src, const at::Tensor& residual,
-                          const Slot* slot, at::IntArrayRef size) const {
+                          const ResultPart* part, at::IntArrayRef size) const {
   if (!is_op_timing()) [[likely]]
-    return run_untimed(src, residual, slot, size);
+    return run_untimed(src, residual, part, size);
   const std::int64_t start_ns = steady_now_ns();
-  at::Tensor dst = run_untimed(src, residual, slot, size);
+  at::Tensor dst = run_untimed(src, residual, part, size);
   const std::int64_t end_ns = steady_now_ns();
   record_op_time({state_.layer, state_.problem, start_ns, end_ns});
   return dst;
 }
 
 at::Tensor PlannedOp::run_untimed(std::span<const at::Tensor> src, const at::Tensor& residual,
-                                  const Slot* slot, at::IntArrayRef size) const {
+                                  const ResultPart* part, at::IntArrayRef size) const {
   const int threads = at::get_num_threads();
   const Execution* execution = planned_.load(std::memory_order_acquire);
   for (; execution != nullptr; execution = execution->next) {
     if (execution->threads != threads && execution->threads != 0) continue;
     if (fits(*execution, src, residual, size)) [[likely]]
-      return execute(*execution, src, residual, slot);
+      return execute(*execution, src, residual, part);
   }
-  return run_unusual(src, residual, slot, size);
+  return run_unusual(src, residual, part, size);
 }
 
 bool PlannedOp::fits(const Execution& execution, std::span<const at::Tensor> src,
                      const at::Tensor& residual, at::IntArrayRef size) const {
   const auto& inputs = execution.inputs;
-  if (!has_size(execution.dst.sizes, size)) return false;
+  if (!has_size(execution.dst.shape.sizes, size)) return false;
   if (src.size() + (has_residual_ ? 1 : 0) != inputs.size()) return false;
   for (std::size_t i = 0; i < src.size(); ++i) {
-    if (!lies_as(src[i], inputs[i], from_dtype_, execution.device)) return false;
+    if (!lies_as(src[i], inputs[i], from_dtype_, execution.dst.device)) return false;
   }
-  return has_residual_ ? lies_as(residual, inputs.back(), to_dtype_, execution.device)
+  return has_residual_ ? lies_as(residual, inputs.back(), to_dtype_, execution.dst.device)
                        : !residual.defined();
 }
 
 at::Tensor PlannedOp::run_unusual(std::span<const at::Tensor> src, const at::Tensor& residual,
-                                  const Slot* slot, at::IntArrayRef size) const {
+                                  const ResultPart* part, at::IntArrayRef size) const {
   Inputs inputs = read_inputs(src, residual);
   const bool is_1d = src[0].dim() == 3 && !is_blocked(to_);
   const auto as_src = [&](const at::Tensor& dst) { return is_1d ? dst.squeeze(2) : dst; };
-  if (inputs.src[0].is_meta()) return as_src(run_on_meta(inputs, slot, size));
+  if (inputs.src[0].is_meta()) return as_src(run_on_meta(inputs, part, size));
   if (inputs.sizes[0][0] == 0) {  // an empty batch: nothing to compute
     const TensorShape none = result_shape(inputs.sizes, size);
     return as_src(empty_reused(none.sizes, none.strides, to_dtype_, inputs.src[0].device()));
   }
   const ExecutionPtr execution = find_or_make_execution(inputs.sizes, size, inputs.src[0].device());
   if (!is_prepared_.exchange(true)) warn_of_fallback(*execution);
-  return as_src(execute(*execution, inputs.src, inputs.residual, slot));
+  return as_src(execute(*execution, inputs.src, inputs.residual, part));
 }
 
 // Returns the shape of the result in memory. The batch may be empty, although no problem has n = 0.
@@ -218,7 +217,7 @@ TensorShape PlannedOp::result_shape(std::vector<Sizes> sizes, at::IntArrayRef si
   return shape_in(result, to_);
 }
 
-at::Tensor PlannedOp::run_on_meta(const Inputs& inputs, const Slot* slot,
+at::Tensor PlannedOp::run_on_meta(const Inputs& inputs, const ResultPart* part,
                                   at::IntArrayRef size) const {
   if (is_view(planned_primitive_.name) && inputs.sizes[0][0] != 0) {
     const ExecutionPtr execution = find_or_make_execution(inputs.sizes, size, at::kCPU);
@@ -228,7 +227,7 @@ at::Tensor PlannedOp::run_on_meta(const Inputs& inputs, const Slot* slot,
   }
   const TensorShape shape = result_shape(inputs.sizes, size);
   at::Tensor dst;
-  if (slot != nullptr) dst = tensor_in(*slot, shape, to_dtype_, at::kMeta);
+  if (part != nullptr) dst = tensor_in(*part, {shape, to_dtype_, at::kMeta});
   if (dst.defined()) return dst;
   return at::empty_strided(shape.sizes, shape.strides,
                            at::TensorOptions(to_dtype_).device(at::kMeta));
@@ -240,8 +239,8 @@ PlannedOp::ExecutionPtr PlannedOp::find_or_make_execution(const std::vector<Size
   const int threads = threads_on(device);
   const bool is_planned = sizes == planned_sizes_ && has_size(result_sizes(problem_), size);
   const auto fits_call = [&](const ExecutionPtr& execution) {
-    return execution->device == device && execution->threads == threads &&
-           execution->sizes == sizes && has_size(execution->dst.sizes, size);
+    return execution->dst.device == device && execution->threads == threads &&
+           execution->sizes == sizes && has_size(execution->dst.shape.sizes, size);
   };
   const std::lock_guard lock(mutex_);
   if (is_planned) {
@@ -268,7 +267,6 @@ std::shared_ptr<PlannedOp::Execution> PlannedOp::make_execution(const std::vecto
                                                                 at::Device device) const {
   auto execution = std::make_shared<Execution>();
   const Problem problem = problem_for(sizes, size);
-  execution->device = device;
   execution->threads = threads_on(device);
   execution->sizes = sizes;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -278,8 +276,7 @@ std::shared_ptr<PlannedOp::Execution> PlannedOp::make_execution(const std::vecto
   const c10::OptionalDeviceGuard current(to_make_current(device));
   execution->resolution = resolve(planned_primitive_, problem, *algorithms_, device_of(device));
   const Layout dst = dst_layout(execution->resolution, planned_primitive_);
-  execution->dst = shape_in(result_sizes(problem), dst);
-  execution->dst_dtype = scalar_type(element_type(dst, dtype_of(problem)));
+  execution->dst = result_form(problem, dst, device);
   execution->packed = find_packed(*execution);
   return execution;
 }
@@ -320,11 +317,11 @@ std::int64_t PlannedOp::packed_bytes() const {
 }
 
 at::Tensor PlannedOp::execute(const Execution& execution, std::span<const at::Tensor> src,
-                              const at::Tensor& residual, const Slot* slot) const {
+                              const at::Tensor& residual, const ResultPart* part) const {
   const Resolution& resolution = execution.resolution;
-  const c10::OptionalDeviceGuard current(to_make_current(execution.device));
+  const c10::OptionalDeviceGuard current(to_make_current(execution.dst.device));
   if (resolution.step == Step::kPlanned) [[likely]]
-    return run_kernel(execution, src, residual, slot);
+    return run_kernel(execution, src, residual, part);
   count_fallback(state_.layer, resolution.reason);
   TORCHALGO_CHECK(
       !is_strict(),
@@ -333,30 +330,21 @@ at::Tensor PlannedOp::execute(const Execution& execution, std::span<const at::Te
       state_.layer, resolution.name(), resolution.reason);
   if (resolution.step == Step::kAten) return run_aten(execution, src, residual);
   const bool is_added_later = has(resolution.rest, PostOp::kAdd);
-  at::Tensor dst = run_kernel(execution, src, is_added_later ? at::Tensor() : residual, slot);
+  at::Tensor dst = run_kernel(execution, src, is_added_later ? at::Tensor() : residual, part);
   apply_epilogue(dst, resolution.rest, weights_.back().bias, residual);
   return dst;
 }
 
 at::Tensor PlannedOp::run_kernel(const Execution& execution, std::span<const at::Tensor> src,
-                                 const at::Tensor& residual, const Slot* slot) const {
+                                 const at::Tensor& residual, const ResultPart* part) const {
   const Resolution& resolution = execution.resolution;
   // Profilers show this name. It is that of the primitive that runs, planned or not.
   RECORD_FUNCTION(fmt::format("{} {}", to_string(resolution.kernel->primitive), state_.layer),
                   std::vector<c10::IValue>());
-  at::Tensor dst, workspace;
-  if (!resolution.kernel->makes_dst) {
-    if (slot != nullptr)
-      dst = tensor_in(*slot, execution.dst, execution.dst_dtype, execution.device);
-    if (!dst.defined()) {
-      dst = empty_reused(execution.dst.sizes, execution.dst.strides, execution.dst_dtype,
-                         execution.device);
-    }
-  }
-  const std::int64_t bytes = resolution.kernel->primitive.workspace_bytes;
-  if (bytes > 0) workspace = empty_bytes(bytes, execution.device);
-  return resolution.kernel->run({*execution.packed, src, residual, std::move(dst),
-                                 bytes > 0 ? workspace.data_ptr() : nullptr});
+  const Kernel& kernel = *resolution.kernel;
+  at::Tensor dst;
+  if (part != nullptr && !kernel.makes_dst) dst = tensor_in(*part, execution.dst);
+  return run_prepared(kernel, *execution.packed, src, residual, execution.dst, std::move(dst));
 }
 
 at::Tensor PlannedOp::run_aten(const Execution& execution, std::span<const at::Tensor> src,

@@ -15,6 +15,7 @@
 #include "base/fork_mutex.h"
 #include "ops/relayout.h"
 #include "ops/resolve.h"
+#include "provider/run_prepared.h"
 
 namespace torchalgo {
 
@@ -30,7 +31,7 @@ struct OpState {
 
 /// A part of a larger tensor into which an op writes its result. The part begins at channel
 /// `channel` of `buffer`, which has the layout of the op's result.
-struct Slot {
+struct ResultPart {
   at::Tensor buffer;
   std::int64_t channel = 0;
 };
@@ -53,8 +54,8 @@ class PlannedOp {
   /// @param src  data inputs in the planned src layout. A strided input may have any strides.
   /// @param residual  in the planned dst layout. It is defined if and only if the epilogue adds
   /// one.
-  /// @param slot  the memory of the result, or null for a new tensor. The result is also a new
-  /// tensor if its size differs from the slot's, or if a fallback allocates its own tensor.
+  /// @param part  the memory of the result, or null for a new tensor. The result is also a new
+  /// tensor if its size differs from the part's, or if a fallback allocates its own tensor.
   /// @param size  the height and the width of the result of a resizing or an adaptive pooling.
   /// Empty: those of the plan, or what a factor makes of the input's.
   /// @return  the result in the planned dst layout. It is [n, k, q] for an [n, c, w] input, which
@@ -64,7 +65,7 @@ class PlannedOp {
   /// @throws Error  if an input does not fit or lies on another device than the weights; if the
   /// planned primitive cannot run and is_strict() is true.
   [[nodiscard]] at::Tensor run(std::span<const at::Tensor> src, const at::Tensor& residual,
-                               const Slot* slot = nullptr, at::IntArrayRef size = {}) const;
+                               const ResultPart* part = nullptr, at::IntArrayRef size = {}) const;
 
   /// Returns the bytes of the packed weights, without the model's own. A call with other input
   /// sizes or another number of threads may add some.
@@ -81,12 +82,10 @@ class PlannedOp {
   struct Execution {
     Resolution resolution;
     std::shared_ptr<const Packed> packed;
-    at::Device device = at::kCPU;
     int threads = 1;                  // 0 on a GPU: any number
     std::vector<Sizes> sizes;         // logical, of the inputs
     std::vector<TensorShape> inputs;  // in memory; the residual last
-    TensorShape dst;                  // of the algorithm's result
-    at::ScalarType dst_dtype = at::kFloat;
+    ResultForm dst;                   // of the algorithm's result
     const Execution* next = nullptr;  // of the planned ones
   };
   using ExecutionPtr = std::shared_ptr<const Execution>;
@@ -101,16 +100,16 @@ class PlannedOp {
   // Returns the device of the first weights; nullopt if there are none.
   [[nodiscard]] std::optional<at::Device> weights_device() const;
   [[nodiscard]] at::Tensor run_untimed(std::span<const at::Tensor> src, const at::Tensor& residual,
-                                       const Slot* slot, at::IntArrayRef size) const;
+                                       const ResultPart* part, at::IntArrayRef size) const;
   void check_weights(const Problem& layer, LayerWeights& own) const;
   void prepare();
   void warn_of_fallback(const Execution& execution) const;
   [[nodiscard]] bool fits(const Execution& execution, std::span<const at::Tensor> src,
                           const at::Tensor& residual, at::IntArrayRef size) const;
   [[nodiscard]] at::Tensor run_unusual(std::span<const at::Tensor> src, const at::Tensor& residual,
-                                       const Slot* slot, at::IntArrayRef size) const;
+                                       const ResultPart* part, at::IntArrayRef size) const;
   [[nodiscard]] TensorShape result_shape(std::vector<Sizes> sizes, at::IntArrayRef size) const;
-  [[nodiscard]] at::Tensor run_on_meta(const Inputs& inputs, const Slot* slot,
+  [[nodiscard]] at::Tensor run_on_meta(const Inputs& inputs, const ResultPart* part,
                                        at::IntArrayRef size) const;
   [[nodiscard]] Inputs read_inputs(std::span<const at::Tensor> src,
                                    const at::Tensor& residual) const;
@@ -131,9 +130,9 @@ class PlannedOp {
                                                           at::Device device) const;
   [[nodiscard]] std::shared_ptr<const Packed> find_packed(const Execution& execution) const;
   [[nodiscard]] at::Tensor execute(const Execution& execution, std::span<const at::Tensor> src,
-                                   const at::Tensor& residual, const Slot* slot) const;
+                                   const at::Tensor& residual, const ResultPart* part) const;
   [[nodiscard]] at::Tensor run_kernel(const Execution& execution, std::span<const at::Tensor> src,
-                                      const at::Tensor& residual, const Slot* slot) const;
+                                      const at::Tensor& residual, const ResultPart* part) const;
   [[nodiscard]] at::Tensor run_aten(const Execution& execution, std::span<const at::Tensor> src,
                                     const at::Tensor& residual) const;
 

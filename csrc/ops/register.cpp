@@ -116,9 +116,9 @@ c10::intrusive_ptr<PackedType> pack(std::string problem, std::string primitive, 
 
 // An op with a buffer writes into it from `channel` on and returns that part of it.
 
-at::Tensor run_on_list(at::TensorList src, const PlannedOp& op, const Slot* slot) {
-  if (!op.has_residual() || src.empty()) return op.run({src.data(), src.size()}, {}, slot);
-  return op.run({src.data(), src.size() - 1}, src.back(), slot);
+at::Tensor run_on_list(at::TensorList src, const PlannedOp& op, const ResultPart* part) {
+  if (!op.has_residual() || src.empty()) return op.run({src.data(), src.size()}, {}, part);
+  return op.run({src.data(), src.size() - 1}, src.back(), part);
 }
 
 at::Tensor run_conv(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>& packed,
@@ -129,8 +129,8 @@ at::Tensor run_conv(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>&
 at::Tensor run_conv_out(const at::Tensor& src, const c10::intrusive_ptr<PackedConv>& packed,
                         const OptionalTensor& residual, const at::Tensor& buffer,
                         std::int64_t channel, std::string_view, std::string_view) {
-  const Slot slot = {buffer, channel};
-  return packed->op.run({&src, 1}, residual ? *residual : at::Tensor(), &slot);
+  const ResultPart part = {buffer, channel};
+  return packed->op.run({&src, 1}, residual ? *residual : at::Tensor(), &part);
 }
 
 at::Tensor run_op(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed, std::string_view,
@@ -141,8 +141,8 @@ at::Tensor run_op(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed
 at::Tensor run_op_out(at::TensorList src, const c10::intrusive_ptr<PackedOp>& packed,
                       const at::Tensor& buffer, std::int64_t channel, std::string_view,
                       std::string_view) {
-  const Slot slot = {buffer, channel};
-  return run_on_list(src, packed->op, &slot);
+  const ResultPart part = {buffer, channel};
+  return run_on_list(src, packed->op, &part);
 }
 
 // Computes a result of a height and width that the graph computes in each call.
@@ -154,8 +154,8 @@ at::Tensor run_sized(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& 
 at::Tensor run_sized_out(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
                          at::IntArrayRef size, const at::Tensor& buffer, std::int64_t channel,
                          std::string_view, std::string_view) {
-  const Slot slot = {buffer, channel};
-  return packed->op.run({&src, 1}, {}, &slot, size);
+  const ResultPart part = {buffer, channel};
+  return packed->op.run({&src, 1}, {}, &part, size);
 }
 
 // Runs transform, relabel and slice. The results of relabel and slice are memory of `src`.
@@ -167,8 +167,8 @@ at::Tensor run_on_one(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>&
 at::Tensor transform_out(const at::Tensor& src, const c10::intrusive_ptr<PackedOp>& packed,
                          const at::Tensor& buffer, std::int64_t channel, std::string_view,
                          std::string_view) {
-  const Slot slot = {buffer, channel};
-  return run_on_list(src, packed->op, &slot);
+  const ResultPart part = {buffer, channel};
+  return run_on_list(src, packed->op, &part);
 }
 
 // Allocates memory for the parts of a concatenation, on the device and of the type of `like`.

@@ -12,17 +12,17 @@ bool takes_from_chain(const Graph& graph, std::span<const int> covers, int posit
   return position > 0 && graph.values[value].producer == covers[position - 1];
 }
 
+// A problem that has "+add" without a chain reads its last input as the residual.
+bool has_own_residual(const Node& node) { return has(epilogue_of(*node.problem), PostOp::kAdd); }
+
+}  // namespace
+
 bool is_weight_gradient(const Graph& graph, int value) {
   const int producer = graph.values[value].producer;
   if (producer < 0 || !graph.nodes[producer].problem) return false;
   const auto* conv = std::get_if<ConvProblem>(&*graph.nodes[producer].problem);
   return conv != nullptr && conv->direction == Direction::kBackwardFilter;
 }
-
-// A problem that has "+add" without a chain reads its last input as the residual.
-bool has_own_residual(const Node& node) { return has(epilogue_of(*node.problem), PostOp::kAdd); }
-
-}  // namespace
 
 std::vector<ValueFlow> trace_values(const Graph& graph) {
   std::vector<ValueFlow> flow(graph.values.size());

@@ -21,6 +21,9 @@ struct ValueFlow {
   bool has_blocked = true;  // false: no blocked layout, since its way back would lose the rank
 };
 
+/// Returns true for a gradient of weights, which has the order of the weights.
+[[nodiscard]] bool is_weight_gradient(const Graph& graph, int value);
+
 /// Returns one entry per value of the graph. A weights' gradient has no shape and no border,
 /// because its layout is in the name of the primitive that computes it.
 [[nodiscard]] std::vector<ValueFlow> trace_values(const Graph& graph);

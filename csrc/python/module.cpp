@@ -24,6 +24,7 @@
 #include "ir/plan.h"
 #include "ir/view.h"
 #include "ops/settings.h"
+#include "planner/plan_fit.h"
 #include "profiler/caches.h"
 #include "profiler/check.h"
 #include "profiler/measure.h"
@@ -31,7 +32,6 @@
 #include "provider/cpu_device.h"
 #include "provider/find_candidates.h"
 #include "python/module.h"
-#include "rewrite/plan_fit.h"
 #include "rewrite/rewrite.h"
 #include "torchscript/own_unit.h"
 #include "torchscript/source_calls.h"
@@ -567,6 +567,7 @@ PYBIND11_MODULE(_C, m) {
   torchalgo::bind_cudnn(m);
   torchalgo::bind_pbqp(m);
   torchalgo::bind_planner(m);
+  torchalgo::bind_schedule(m);
   torchalgo::bind_bounds(m);
   torchalgo::bind_training(m);
   torchalgo::bind_weights(m);

@@ -53,6 +53,7 @@ void bind_pbqp(pybind11::module_& m);      // the solver on its own
 void bind_bounds(pybind11::module_& m);    // peak rates of this machine
 void bind_planner(pybind11::module_& m);   // plans, fronts, training
 void bind_runner(pybind11::module_& m);    // modules without TorchScript's interpreter
+void bind_schedule(pybind11::module_& m);  // what a plan runs, in which order
 void bind_training(pybind11::module_& m);  // regions of a model that is trained
 void bind_weights(pybind11::module_& m);   // changes of a model
 

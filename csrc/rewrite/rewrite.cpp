@@ -19,8 +19,7 @@
 #include "import/read_layer.h"
 #include "import/shape_query.h"
 #include "ir/view.h"
-#include "rewrite/concat_slots.h"
-#include "rewrite/plan_fit.h"
+#include "planner/lower.h"
 #include "torchscript/own_unit.h"
 
 namespace torchalgo {
@@ -61,11 +60,11 @@ Copied match_copy(JitGraph& original, JitGraph& copy) {
 // On strided tensors the model's own op computes the same as ATen's algorithm, without a call in
 // between. A convolution is always replaced, so that the graph shows the choice. A slice is
 // replaced too, because a part of a chunk is valid for the planned channels only.
-bool is_own_op(const PlannedCall& call) {
-  return call.covers.size() == 1 && !is_convolution(call.problem) &&
-         !std::holds_alternative<SliceProblem>(call.problem) &&
-         call.primitive.name.starts_with("aten.") && call.primitive.src == Layout::kNchw &&
-         call.primitive.dst == Layout::kNchw;
+bool is_own_op(const Schedule::Step& step) {
+  return step.covers.size() == 1 && !is_convolution(*step.problem) &&
+         !std::holds_alternative<SliceProblem>(*step.problem) &&
+         step.primitive.name.starts_with("aten.") && step.primitive.src == Layout::kNchw &&
+         step.primitive.dst == Layout::kNchw;
 }
 
 // Returns true for the operations whose result may have a size that the graph computes.
@@ -105,13 +104,19 @@ class Rewriter {
  public:
   Rewriter(const ImportedGraph& imported, const Plan& plan)
       : graph_(imported.graph),
-        knows_layouts_(plan.structure_version >= kFirstWithLayouts),
-        plan_(fit_plan(imported.graph, plan)),
-        slots_(concat_slots(imported.graph, plan_)),
-        buffers_(slots_.buffers.size(), nullptr),
+        schedule_(lower(imported.graph, plan)),
+        buffers_(schedule_.buffers.size(), nullptr),
         module_(with_own_unit(imported.module).clone()),
         jit_(module_.get_method("forward").graph()),
-        versions_(imported.graph.values.size()) {
+        step_at_(graph_.nodes.size(), nullptr),
+        changes_of_(graph_.values.size()),
+        made_(graph_.values.size()) {
+    for (const Schedule::Step& step : schedule_.steps) {
+      if (is_layout_change(step))
+        changes_of_[slot(step.src[0]).value].push_back(&step);
+      else
+        step_at_[step.covers.back()] = &step;
+    }
     const Copied copied = match_copy(*imported.module.get_method("forward").graph(), *jit_);
     for (std::size_t n = 0; n < imported.nodes.size(); ++n) {
       nodes_.push_back(copied.nodes.at(imported.nodes[n]));
@@ -128,13 +133,12 @@ class Rewriter {
   Rewritten rewrite() {
     // New ops are put between the nodes, so these are listed first.
     const std::vector<JitNode*> order(jit_->nodes().begin(), jit_->nodes().end());
-    for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
-      const int value = graph_.inputs[i];
+    for (const int input : schedule_.inputs) {
       const WithInsertPoint at(*jit_->nodes().begin());
-      add_version(value, graph_.input_layouts[i], values_[value]);
+      add(slot(input), values_[slot(input).value]);
     }
     for (JitNode* node : order) rewrite_node(node);
-    read_strided(jit_->return_node());
+    read_in(Layout::kNchw, jit_->return_node());
     torch::jit::EliminateDeadCode(jit_);
     check_replaced();
     jit_->lint();
@@ -142,39 +146,41 @@ class Rewriter {
   }
 
  private:
+  [[nodiscard]] const Schedule::Slot& slot(int index) const { return schedule_.slots[index]; }
+
   void rewrite_node(JitNode* node) {
     const auto it = index_of_node_.find(node);
     if (it == index_of_node_.end()) return keep(node);
-    const Node& known = graph_.nodes[it->second];
-    if (known.reads_shape_only) return ask_shape(node);
-    if (!plan_.is_planned[it->second]) {
-      return knows_layouts_ ? keep(node, known.reads, known.makes) : keep(node);
+    const Schedule::Step* const step = step_at_[it->second];
+    if (step == nullptr) return;  // a later step computes it
+    if (!step->problem) {
+      if (graph_.nodes[it->second].reads_shape_only) return ask_shape(node, slot(step->src.at(0)));
+      return keep(node, step);
     }
-    const auto& call = plan_.call_at[it->second];
-    if (!call) return;  // absorbed by a later call
-    if (std::holds_alternative<AttentionProblem>(call->problem)) {
-      name_primitive(node, call->primitive);
+    if (std::holds_alternative<AttentionProblem>(*step->problem)) {
+      name_primitive(node, step->primitive);
       return keep(node);
     }
-    if (is_own_op(*call)) return keep(node);
+    if (is_own_op(*step)) return keep(node);
     if (node != nodes_[it->second]) return;  // an inner node, whose work a later one includes
     const WithInsertPoint at(node);
-    JitNode* made = runs_as_conv(call->problem)           ? make_conv(*call)
-                    : call->primitive.name == kViewConcat ? make_join(*call)
-                    : call->primitive.name == kViewSlice  ? make_slice(*call)
-                                                          : make_op(*call);
-    made->copyMetadata(nodes_[call->covers[0]]);
-    add_version(call->dst, result_layout(call->problem, call->primitive), made->output());
-    for (const int covered : call->covers) replaced_.insert(nodes_[covered]);
+    JitNode* const made = make_call(*step);
+    made->copyMetadata(nodes_[step->covers[0]]);
+    add(slot(step->dst[0]), made->output());
+    for (const int covered : step->covers) replaced_.insert(nodes_[covered]);
   }
 
   // A node that is not replaced reads and makes strided tensors.
-  void keep(JitNode* node, Layout reads = Layout::kNchw, Layout makes = Layout::kNchw) {
-    read_strided(node, reads);
+  void keep(JitNode* node, const Schedule::Step* step = nullptr) {
+    const auto layout_of = [&](const std::vector<int>& slots) {
+      return slots.empty() ? Layout::kNchw : slot(slots[0]).layout;
+    };
+    read_in(step == nullptr ? Layout::kNchw : layout_of(step->src), node);
+    const Layout makes = step == nullptr ? Layout::kNchw : layout_of(step->dst);
     const WithInsertPoint after(node->next());
     for (JitValue* output : node->outputs()) {
       const auto value = index_of_value_.find(output);
-      if (value != index_of_value_.end()) add_version(value->second, makes, output);
+      if (value != index_of_value_.end()) add({value->second, makes}, output);
     }
   }
 
@@ -184,131 +190,107 @@ class Rewriter {
     node->replaceInputWith(node->namedInput("primitive"), jit_->insertConstant(primitive.name));
   }
 
-  // A query of the shape takes the tensor in any layout in which it exists.
-  void ask_shape(JitNode* node) {
-    const int value = index_of_value_.at(node->input(0));
-    const auto& versions = versions_[value];
+  void ask_shape(JitNode* node, const Schedule::Slot& asked) {
     const bool asks_type = node->kind() == torch::jit::prim::dtype;
-    const auto strided = std::find_if(versions.begin(), versions.end(), [&](const auto& version) {
-      return !is_blocked(version.first) && !(asks_type && is_typed(version.first));
-    });
-    if (strided != versions.end()) {
-      node->replaceInput(0, strided->second);
+    JitValue* const tensor = made_[asked.value].at(asked.layout);
+    if (!is_blocked(asked.layout) && !(asks_type && is_typed(asked.layout))) {
+      node->replaceInput(0, tensor);
       return;
     }
-    TORCHALGO_CHECK(!versions.empty(),
-                    "TA2202 rewrite_graph: no entry of the plan makes {}, whose shape {} reads",
-                    graph_.values[value].name, node->kind().toQualString());
     if (asks_type) {  // only a model in f32 has tensors in a coarser type
-      TORCHALGO_ASSERT(graph_.values[value].dtype == DType::kF32);
+      TORCHALGO_ASSERT(graph_.values[asked.value].dtype == DType::kF32);
       const WithInsertPoint at(node);
       const auto f32 = static_cast<std::int64_t>(at::kFloat);
       node->output()->replaceAllUsesWith(jit_->insertConstant(f32));
       return;
     }
-    JitValue* answer =
-        answer_shape_query(node, versions.begin()->second, graph_.values[value].sizes.at(1));
+    JitValue* answer = answer_shape_query(node, tensor, graph_.values[asked.value].sizes.at(1));
     node->output()->replaceAllUsesWith(answer);
   }
 
-  void read_strided(JitNode* node, Layout layout = Layout::kNchw) {
+  void read_in(Layout layout, JitNode* node) {
     for (std::size_t i = 0; i < node->inputs().size(); ++i) {
       const auto value = index_of_value_.find(node->input(i));
       if (value == index_of_value_.end()) continue;
-      const auto& versions = versions_[value->second];
-      const auto strided = versions.find(layout);
+      const auto& made = made_[value->second];
+      const auto found = made.find(layout);
       // A list that only a planned concat reads is removed with it.
-      if (strided == versions.end() && node->kind() == torch::jit::prim::ListConstruct) continue;
-      TORCHALGO_CHECK(strided != versions.end(),
-                      "TA2202 rewrite_graph: no entry of the plan makes {} in {}, which {} reads",
-                      graph_.values[value->second].name, to_string(layout),
-                      node->kind().toQualString());
-      node->replaceInput(i, strided->second);
+      if (found == made.end() && node->kind() == torch::jit::prim::ListConstruct) continue;
+      TORCHALGO_CHECK(
+          found != made.end(), "TA2202 plan: {} reads {} in {}, which no entry of the plan makes",
+          node->kind().toQualString(), graph_.values[value->second].name, to_string(layout));
+      node->replaceInput(i, found->second);
     }
     for (JitBlock* block : node->blocks()) {
-      for (JitNode* inner : block->nodes()) read_strided(inner);
-      read_strided(block->return_node());
+      for (JitNode* inner : block->nodes()) read_in(Layout::kNchw, inner);
+      read_in(Layout::kNchw, block->return_node());
     }
   }
 
-  [[nodiscard]] JitValue* version(int value, Layout layout, const PlannedCall& call) const {
-    const auto it = versions_[value].find(layout);
-    TORCHALGO_CHECK(it != versions_[value].end(),
-                    "TA2202 rewrite_graph: {} reads {} in {}, which no entry of the plan makes",
-                    call.name, graph_.values[value].name, to_string(layout));
-    return it->second;
-  }
-
-  // Each transform follows the node whose result it reads. All readers share it.
-  void add_version(int value, Layout layout, JitValue* made) {
-    versions_[value][layout] = made;
-    for (const PlanTransform& transform : plan_.transforms[value]) {
-      const auto from = versions_[value].find(transform.primitive.src);
-      TORCHALGO_CHECK(
-          from != versions_[value].end(),
-          "TA2202 rewrite_graph: {} converts {} from {}, which no entry of the plan makes",
-          transform.problem, transform.value, to_string(transform.primitive.src));
-      JitNode* node = make_transform(value, from->second, transform);
-      versions_[value][transform.primitive.dst] = node->output();
+  // Notes where a tensor is, and adds the changes of layout of its value.
+  void add(const Schedule::Slot& tensor, JitValue* made) {
+    made_[tensor.value][tensor.layout] = made;
+    for (const Schedule::Step* change : changes_of_[tensor.value]) {
+      const Schedule::Slot& dst = slot(change->dst[0]);
+      made_[dst.value][dst.layout] = make_call(*change)->output();
     }
   }
 
-  JitNode* make_transform(int value, JitValue* src, const PlanTransform& transform) {
-    std::vector<JitValue*> inputs = {src, nullptr};
-    const Primitive& primitive = transform.primitive;
-    const char* op = primitive.name == kViewRelabel                ? "torchalgo::relabel"
-                     : add_slot(value, primitive.dst, src, inputs) ? "torchalgo::transform_out"
-                                                                   : "torchalgo::transform";
-    return make_call(op, std::move(inputs), parse_problem(transform.problem), primitive,
-                     transform.value, no_weights());
+  [[nodiscard]] JitValue* read(int index) const {
+    return made_[slot(index).value].at(slot(index).layout);
   }
 
-  JitNode* make_conv(const PlannedCall& call) {
-    const Layout dst = result_layout(call.problem, call.primitive);
-    JitValue* src = version(call.src.at(0), input_layout(call.problem, call.primitive), call);
-    std::vector<JitValue*> inputs = {src, nullptr};
-    inputs.push_back(call.residual ? version(*call.residual, dst, call)
-                                   : jit_->insertConstant(c10::IValue()));
-    const bool has_slot = add_slot(call.dst, dst, src, inputs);
-    return make_call(has_slot ? "torchalgo::run_conv_out" : "torchalgo::run_conv",
-                     std::move(inputs), call.problem, call.primitive, call.name,
-                     weights_of_call(call));
-  }
-
-  JitNode* make_op(const PlannedCall& call) {
-    if (takes_size(call.problem)) {
-      const JitValue* size = computed_size(nodes_[call.covers[0]]);
-      if (size != nullptr) return make_sized(call, size);
+  // op(src, packed, further arguments..., primitive, layer)
+  JitNode* make_call(const Schedule::Step& step) {
+    JitValue* const src = read(step.src[0]);
+    const std::string& view = step.primitive.name;
+    if (view == kViewRelabel) return make_op("torchalgo::relabel", {src, nullptr}, step);
+    if (view == kViewSlice) return make_op("torchalgo::slice", {src, nullptr}, step);
+    if (view == kViewConcat) return make_join(step);
+    std::string op = "torchalgo::run_op";
+    std::vector<JitValue*> arguments = {src, nullptr};
+    if (is_layout_change(step)) {
+      op = "torchalgo::transform";
+    } else if (runs_as_conv(*step.problem)) {
+      op = "torchalgo::run_conv";
+      arguments.push_back(step.residual ? read(*step.residual)
+                                        : jit_->insertConstant(c10::IValue()));
+    } else if (JitValue* const size = size_of_result(step)) {
+      op = "torchalgo::run_sized";
+      arguments.push_back(size);
+    } else {
+      arguments[0] = insert_list(step);
     }
-    const std::vector<JitValue*> src = sources_of(call);
-    std::vector<JitValue*> inputs = {insert_list(src), nullptr};
-    const bool has_slot =
-        add_slot(call.dst, result_layout(call.problem, call.primitive), src.at(0), inputs);
-    return make_call(has_slot ? "torchalgo::run_op_out" : "torchalgo::run_op", std::move(inputs),
-                     call.problem, call.primitive, call.name, weights_of_call(call));
-  }
-
-  // The graph may compute one number for both the height and the width.
-  JitNode* make_sized(const PlannedCall& call, const JitValue* computed) {
-    JitValue* src = sources_of(call).at(0);
-    auto* size = const_cast<JitValue*>(computed);
-    if (*size->type() == *c10::IntType::get()) {
-      size = jit_->insertNode(jit_->createList(c10::IntType::get(), {size, size}))->output();
+    if (const auto& part = slot(step.dst[0]).part) {
+      op += "_out";
+      arguments.push_back(buffer(part->buffer, src));
+      arguments.push_back(jit_->insertConstant(part->channel));
     }
-    std::vector<JitValue*> inputs = {src, nullptr, size};
-    const bool has_slot =
-        add_slot(call.dst, result_layout(call.problem, call.primitive), src, inputs);
-    return make_call(has_slot ? "torchalgo::run_sized_out" : "torchalgo::run_sized",
-                     std::move(inputs), call.problem, call.primitive, call.name, no_weights());
+    return make_op(op, std::move(arguments), step);
   }
 
-  static LayerTensors no_weights() { return LayerTensors({std::nullopt, std::nullopt}); }
+  // Returns the height and the width that the graph computes for a result, or null.
+  JitValue* size_of_result(const Schedule::Step& step) {
+    if (!takes_size(*step.problem)) return nullptr;
+    auto* const size = const_cast<JitValue*>(computed_size(nodes_[step.covers[0]]));
+    if (size == nullptr || *size->type() != *c10::IntType::get()) return size;
+    // one number for both
+    return jit_->insertNode(jit_->createList(c10::IntType::get(), {size, size}))->output();
+  }
+
+  JitNode* make_join(const Schedule::Step& step) {
+    JitValue* const parts = insert_list(step);
+    JitValue* of_parts = step.buffer ? buffers_[*step.buffer] : nullptr;
+    if (of_parts == nullptr) of_parts = read(step.src[0]);  // no frame: the concat copies
+    return make_op("torchalgo::join", {parts, nullptr, of_parts}, step);
+  }
 
   // Weights and bias of each layer in turn.
-  [[nodiscard]] LayerTensors weights_of_call(const PlannedCall& call) const {
+  [[nodiscard]] LayerTensors weights_of_step(const Schedule::Step& step) const {
+    if (is_layout_change(step)) return LayerTensors({std::nullopt, std::nullopt});
     LayerTensors tensors;
-    for (const int node : call.covers) {
-      const bool is_layer = node == call.covers[0] || is_convolution(*graph_.nodes[node].problem);
+    for (const int node : step.covers) {
+      const bool is_layer = node == step.covers[0] || is_convolution(*graph_.nodes[node].problem);
       if (!is_layer) continue;
       const OpWeights own = weights_of(nodes_[node], *graph_.nodes[node].problem);
       add_tensor(tensors, own.weights);
@@ -317,56 +299,29 @@ class Rewriter {
     return tensors;
   }
 
-  JitNode* make_join(const PlannedCall& call) {
-    const std::vector<JitValue*> parts = sources_of(call);
-    const auto it = slots_.buffer_of.find(call.covers[0]);
-    JitValue* buffer = it == slots_.buffer_of.end() ? nullptr : buffers_[it->second];
-    if (buffer == nullptr) buffer = parts.at(0);  // no frame: the concat copies
-    return make_call("torchalgo::join", {insert_list(parts), nullptr, buffer}, call.problem,
-                     call.primitive, call.name, no_weights());
-  }
-
-  JitNode* make_slice(const PlannedCall& call) {
-    return make_call("torchalgo::slice", {sources_of(call).at(0), nullptr}, call.problem,
-                     call.primitive, call.name, no_weights());
-  }
-
-  [[nodiscard]] std::vector<JitValue*> sources_of(const PlannedCall& call) const {
-    std::vector<JitValue*> src;
-    for (const int value : call.src)
-      src.push_back(version(value, input_layout(call.problem, call.primitive), call));
-    if (call.residual)
-      src.push_back(version(*call.residual, result_layout(call.problem, call.primitive), call));
-    return src;
-  }
-
-  JitValue* insert_list(const std::vector<JitValue*>& tensors) {
+  JitValue* insert_list(const Schedule::Step& step) {
+    std::vector<JitValue*> tensors;
+    for (const int src : step.src) tensors.push_back(read(src));
+    if (step.residual) tensors.push_back(read(*step.residual));
     return jit_->insertNode(jit_->createList(c10::TensorType::get(), tensors))->output();
   }
 
-  // Adds the buffer and the channel at which to write a value in a layout, if it has a part of a
-  // concatenation's memory; the buffer is made before its first writer, on the device of `src`.
-  bool add_slot(int value, Layout layout, JitValue* src, std::vector<JitValue*>& inputs) {
-    const auto part = slots_.of_value.find({value, layout});
-    if (part == slots_.of_value.end()) return false;
-    JitValue*& buffer = buffers_[part->second.buffer];
-    if (buffer == nullptr) {
-      JitValue* sizes = jit_->insertConstant(slots_.buffers[part->second.buffer]);
-      buffer = jit_->insert(c10::Symbol::fromQualString("torchalgo::new_buffer"), {src, sizes});
+  // A buffer is made before its first writer, on the device of `like`.
+  JitValue* buffer(int index, JitValue* like) {
+    JitValue*& made = buffers_[index];
+    if (made == nullptr) {
+      JitValue* const sizes = jit_->insertConstant(schedule_.buffers[index]);
+      made = jit_->insert(c10::Symbol::fromQualString("torchalgo::new_buffer"), {like, sizes});
     }
-    inputs.push_back(buffer);
-    inputs.push_back(jit_->insertConstant(part->second.channel));
-    return true;
+    return made;
   }
 
-  // op(inputs[0], packed, inputs[2]..., primitive, layer)
-  JitNode* make_call(const char* op, std::vector<JitValue*> inputs, const Problem& problem,
-                     const Primitive& primitive, const std::string& layer,
-                     const LayerTensors& weights) {
-    inputs.resize(std::max<std::size_t>(inputs.size(), 2));
-    inputs[1] = add_attribute(pack(problem, primitive, layer, weights));
-    inputs.push_back(jit_->insertConstant(primitive.name));
-    inputs.push_back(jit_->insertConstant(layer));
+  JitNode* make_op(const std::string& op, std::vector<JitValue*> inputs,
+                   const Schedule::Step& step) {
+    inputs[1] =
+        add_attribute(pack(*step.problem, step.primitive, step.layer, weights_of_step(step)));
+    inputs.push_back(jit_->insertConstant(step.primitive.name));
+    inputs.push_back(jit_->insertConstant(step.layer));
     JitNode* node = jit_->insertNode(jit_->create(c10::Symbol::fromQualString(op), inputs));
     TORCHALGO_ASSERT(node->maybeOperator() != nullptr);
     return node;
@@ -396,17 +351,17 @@ class Rewriter {
   }
 
   const Graph& graph_;
-  const bool knows_layouts_;  // older plans read and make nchw around each op that they do not plan
-  const FittedPlan plan_;
-  const ConcatSlots slots_;
-  std::vector<JitValue*> buffers_;  // by buffer of slots_; null: not made yet
+  const Schedule schedule_;
+  std::vector<JitValue*> buffers_;  // by buffer of schedule_; null: not made yet
   Module module_;
   std::shared_ptr<JitGraph> jit_;
-  std::vector<JitNode*> nodes_;                            // by node of graph_
-  std::vector<JitValue*> values_;                          // by value of graph_
+  std::vector<const Schedule::Step*> step_at_;                  // by the last node that it covers
+  std::vector<std::vector<const Schedule::Step*>> changes_of_;  // by value: changes of layout
+  std::vector<JitNode*> nodes_;                                 // by node of graph_
+  std::vector<JitValue*> values_;                               // by value of graph_
   std::unordered_map<const JitNode*, int> index_of_node_;  // for inner nodes, that of their owner
   std::unordered_map<const JitValue*, int> index_of_value_;
-  std::vector<std::map<Layout, JitValue*>> versions_;  // by value: in which layouts it lies where
+  std::vector<std::map<Layout, JitValue*>> made_;  // by value: in which layouts it is where
   std::unordered_set<const JitNode*> replaced_;
   int attribute_count_ = 0;
 };

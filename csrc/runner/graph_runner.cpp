@@ -320,9 +320,10 @@ class Run {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const at::Tensor residual =
         instruction.residual ? at(*instruction.residual).toTensor() : at::Tensor();
-    std::optional<Slot> slot;
-    if (instruction.buffer) slot = Slot{at(*instruction.buffer).toTensor(), instruction.channel};
-    const Slot* const place = slot ? &*slot : nullptr;
+    std::optional<ResultPart> part;
+    if (instruction.buffer)
+      part = ResultPart{at(*instruction.buffer).toTensor(), instruction.channel};
+    const ResultPart* const place = part ? &*part : nullptr;
     std::vector<std::int64_t> size;
     if (instruction.size) size = at(*instruction.size).toIntVector();
     if (instruction.src.size() == 1)

@@ -11,8 +11,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <limits>
-#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -20,25 +18,19 @@
 #include "all_algorithms.h"
 #include "base/error.h"
 #include "ir/view.h"
+#include "planner/lower.h"
 #include "planner/training_graph.h"
 #include "provider/cuda_device.h"
-#include "provider/kernel.h"
 #include "provider/tensor_shape.h"
 
 namespace torchalgo {
 namespace {
-
-constexpr int kNever = std::numeric_limits<int>::max();
 
 Kernel prepared(const Problem& problem, const Primitive& primitive, const Device& device) {
   const Algorithm* const algorithm = find_algorithm(all_algorithms(), primitive.name);
   TORCHALGO_CHECK(algorithm != nullptr, "TA2701 training: no algorithm has the name '{}'",
                   primitive.name);
   return algorithm->prepare(problem, primitive, device);
-}
-
-std::string label_of(const Primitive& primitive, const std::string& what) {
-  return fmt::format("{} {}", to_string(primitive), what);
 }
 
 at::Tensor strided_nchw(const at::Tensor& tensor) {
@@ -53,32 +45,6 @@ at::Tensor without_base(const at::Tensor& tensor) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   return at::Tensor(impl.shallow_copy_and_detach(impl.version_counter(),
                                                  /*allow_tensor_metadata_change=*/true));
-}
-
-// Returns the candidates of the plan, each at the last node that it covers: all that it reads is
-// made before this node, and perhaps behind its first one. The others are null.
-std::vector<const Candidate*> chosen_candidates(const Graph& graph, const Candidates& candidates,
-                                                const Plan& plan) {
-  std::map<std::string, const PlanNode*> by_name;
-  for (const PlanNode& node : plan.nodes) by_name[node.name] = &node;
-  std::vector<const Candidate*> chosen(graph.nodes.size(), nullptr);
-  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
-    const auto found = by_name.find(graph.nodes[n].name);
-    TORCHALGO_CHECK(found != by_name.end(), "TA2701 training: the plan has no primitive for {}",
-                    graph.nodes[n].name);
-    const PlanNode& node = *found->second;
-    if (node.primitive.name.empty()) continue;  // an earlier node computes it
-    const auto& list = candidates.by_anchor[n];
-    // A plan from a file does not have the workspaces.
-    const auto candidate = std::find_if(list.begin(), list.end(), [&](const Candidate& each) {
-      return to_string(each.primitive) == to_string(node.primitive) &&
-             to_string(each.problem) == node.problem;
-    });
-    TORCHALGO_CHECK(candidate != list.end(), "TA2701 training: {} is no candidate of {}",
-                    to_string(node.primitive), node.name);
-    chosen[candidate->covers.back()] = &*candidate;
-  }
-  return chosen;
 }
 
 }  // namespace
@@ -107,27 +73,15 @@ TrainingRegion::TrainingRegion(const Graph& forward, const std::vector<int>& wan
       forward_outputs_(static_cast<int>(forward.outputs.size())),
       parameters_(std::move(parameters)),
       wanted_(wanted),
-      transforms_(plan.transforms) {
+      schedule_(lower(graph_, plan, forward_nodes_)) {
   TORCHALGO_CHECK(parameters_.size() == forward.nodes.size() &&
                       candidates.by_anchor.size() == graph_.nodes.size(),
                   "TA2701 training: got parameters of {} nodes and candidates of {}, expected {} "
                   "and {}",
                   parameters_.size(), candidates.by_anchor.size(), forward.nodes.size(),
                   graph_.nodes.size());
-  const std::vector<const Candidate*> chosen = chosen_candidates(graph_, candidates, plan);
-  for (const int input : graph_.inputs) slot_of(input, Layout::kNchw);
+  for (const Schedule::Step& step : schedule_.steps) add_step(step, candidates);
   for (int i = 0; i < forward_outputs_; ++i) output_gradients_.push_back(gradient_slot(i));
-  for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
-    if (n == forward_nodes_) end_forward();
-    if (chosen[n] != nullptr) add_node(*chosen[n], parameters_of(chosen[n]->covers.front()));
-  }
-  for (const int output : graph_.outputs) {
-    // The weights' gradients are the only outputs that no transform makes plain.
-    const int producer = graph_.values[output].producer;
-    const bool is_filter =
-        producer >= forward_nodes_ && graph_.nodes[producer].kind == "bwd_filter";
-    if (!is_filter) available(output, Layout::kNchw);
-  }
   find_saved();
   mark_dependent();
   list_gradients();
@@ -145,73 +99,29 @@ int TrainingRegion::gradient_slot(int output) const {
   return -1;
 }
 
-void TrainingRegion::end_forward() {
-  for (int i = 0; i < forward_outputs_; ++i) available(graph_.outputs[i], Layout::kNchw);
-  forward_steps_ = steps_.size();
-}
-
-int TrainingRegion::slot_of(int value, Layout layout, bool is_weights) {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].value == value && (is_weights || slots_[i].layout == layout)) {
-      return static_cast<int>(i);
-    }
+void TrainingRegion::add_step(const Schedule::Step& step, const Candidates& candidates) {
+  if (!is_layout_change(step)) {
+    // A plan from a file does not have the workspaces.
+    const auto& list = candidates.by_anchor[step.covers.front()];
+    const bool is_known = std::any_of(list.begin(), list.end(), [&](const Candidate& each) {
+      return to_string(each.primitive) == to_string(step.primitive) && each.problem == step.problem;
+    });
+    TORCHALGO_CHECK(is_known, "TA2701 training: {} is no candidate of {}",
+                    to_string(step.primitive), step.layer);
   }
-  slots_.push_back({value, layout, is_weights, -1});
-  return static_cast<int>(slots_.size()) - 1;
-}
-
-// Returns the slot of a value in a layout. Adds the changes of layout that the plan makes for it.
-int TrainingRegion::available(int value, Layout layout) {
-  std::set<Layout> tried;
-  const auto find = [&](const auto& self, Layout wanted) -> int {
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      if (slots_[i].value == value && slots_[i].layout == wanted) return static_cast<int>(i);
-    }
-    tried.insert(wanted);
-    for (const PlanTransform& transform : transforms_) {
-      if (transform.value != graph_.values[value].name) continue;
-      const Problem problem = parse_problem(transform.problem);
-      const auto& change = std::get<TransformProblem>(problem);
-      if (change.to != wanted || tried.contains(change.from)) continue;
-      const int from = self(self, change.from);
-      if (from < 0) continue;
-      const int dst = slot_of(value, wanted);
-      slots_[dst].step = static_cast<int>(steps_.size());
-      steps_.push_back({prepared(problem, transform.primitive, device_),
-                        {from},
-                        -1,
-                        dst,
-                        {},
-                        -1,
-                        label_of(transform.primitive, transform.value)});
-      return dst;
-    }
-    return -1;
-  };
-  const int slot = find(find, layout);
-  TORCHALGO_CHECK(slot >= 0, "TA2701 training: the plan does not make {} in {}",
-                  graph_.values[value].name, to_string(layout));
-  return slot;
-}
-
-void TrainingRegion::add_node(const Candidate& candidate, const NodeParameters& parameters) {
-  Step step;
-  step.kernel = prepared(candidate.problem, candidate.primitive, device_);
-  step.parameters = parameters;
-  step.node = candidate.covers.front();
-  step.label = label_of(candidate.primitive, graph_.nodes[step.node].name);
-  const bool has_residual = has(epilogue_of(candidate.problem), PostOp::kAdd);
-  const std::size_t count = candidate.inputs.size() - (has_residual ? 1 : 0);
-  for (std::size_t i = 0; i < count; ++i) {
-    const Layout layout = input_layout(candidate.problem, candidate.primitive, i);
-    step.src.push_back(available(candidate.inputs[i], layout));
+  Step made;
+  made.kernel = prepared(*step.problem, step.primitive, device_);
+  made.src = step.src;
+  made.has_residual = step.residual.has_value();
+  if (step.residual) made.src.push_back(*step.residual);
+  made.dst = step.dst.at(0);
+  made.form = result_form(*step.problem, result_layout(*step.problem, step.primitive), where_);
+  if (!is_layout_change(step)) {
+    made.node = step.covers.front();
+    made.parameters = parameters_of(made.node);
   }
-  const Layout result = result_layout(candidate);
-  if (has_residual) step.residual = available(candidate.inputs.back(), result);
-  const Node& last = graph_.nodes[candidate.covers.back()];
-  step.dst = slot_of(last.outputs.at(0), result, last.kind == "bwd_filter");
-  slots_[step.dst].step = static_cast<int>(steps_.size());
-  steps_.push_back(std::move(step));
+  made.label = fmt::format("{} {}", to_string(step.primitive), step.layer);
+  steps_.push_back(std::move(made));
 }
 
 // Returns the forward node to which a gradient's node belongs: its name comes before the last dot.
@@ -237,41 +147,26 @@ NodeParameters TrainingRegion::parameters_of(int node) const {
 }
 
 void TrainingRegion::find_saved() {
-  last_use_.assign(slots_.size(), -1);
-  for (std::size_t s = 0; s < steps_.size(); ++s) {
-    for (const int src : steps_[s].src) last_use_[src] = static_cast<int>(s);
-    if (steps_[s].residual >= 0) last_use_[steps_[s].residual] = static_cast<int>(s);
-  }
+  const int forward = schedule_.forward_steps;
   std::set<int> saved;
-  for (std::size_t s = forward_steps_; s < steps_.size(); ++s) {
-    const auto note = [&](int slot) {
-      if (slot < 0) return;
-      const int step = slots_[slot].step;
-      const bool is_input = step < 0 && slot < inputs_;
-      if (is_input || (step >= 0 && step < static_cast<int>(forward_steps_))) saved.insert(slot);
-    };
-    for (const int src : steps_[s].src) note(src);
-    note(steps_[s].residual);
-  }
-  saved_.assign(saved.begin(), saved.end());
-  for (const int output : graph_.outputs) {
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      const bool is_plain = slots_[i].layout == Layout::kNchw || slots_[i].is_weights;
-      if (slots_[i].value == output && is_plain) last_use_[i] = kNever;
+  for (std::size_t s = forward; s < steps_.size(); ++s) {
+    for (const int slot : steps_[s].src) {
+      const int writer = schedule_.slots[slot].writer;
+      if (writer < 0 ? slot < inputs_ : writer < forward) saved.insert(slot);
     }
   }
+  saved_.assign(saved.begin(), saved.end());
 }
 
 // Marks the slots whose tensors depend on the gradients of the outputs.
 void TrainingRegion::mark_dependent() {
-  depends_on_loss_.assign(slots_.size(), false);
+  depends_on_loss_.assign(schedule_.slots.size(), false);
   for (const int slot : output_gradients_) {
     if (slot >= 0) depends_on_loss_[slot] = true;
   }
-  for (std::size_t s = forward_steps_; s < steps_.size(); ++s) {
+  for (std::size_t s = schedule_.forward_steps; s < steps_.size(); ++s) {
     const Step& step = steps_[s];
-    depends_on_loss_[step.dst] = (step.residual >= 0 && depends_on_loss_[step.residual]) ||
-                                 std::any_of(step.src.begin(), step.src.end(),
+    depends_on_loss_[step.dst] = std::any_of(step.src.begin(), step.src.end(),
                                              [this](int src) { return depends_on_loss_[src]; });
   }
 }
@@ -279,9 +174,9 @@ void TrainingRegion::mark_dependent() {
 std::vector<SavedTensor> TrainingRegion::saved() const {
   std::vector<SavedTensor> found;
   for (const int slot : saved_) {
-    const Slot& saved = slots_[slot];
-    if (saved.step < 0) continue;
-    const Kernel& kernel = steps_[saved.step].kernel;
+    const Schedule::Slot& saved = schedule_.slots[slot];
+    if (saved.writer < 0) continue;
+    const Kernel& kernel = steps_[saved.writer].kernel;
     const auto bytes = empty_result(kernel.problem, saved.layout, at::kMeta).nbytes();
     found.push_back(
         {graph_.values[saved.value].name, saved.layout, static_cast<std::int64_t>(bytes)});
@@ -301,6 +196,11 @@ void TrainingRegion::run_step(const Step& step, Tensors& tensors,
   std::vector<at::Tensor> src;
   src.reserve(step.src.size());
   for (const int slot : step.src) src.push_back(tensors[slot]);
+  at::Tensor residual;
+  if (step.has_residual) {
+    residual = src.back();
+    src.pop_back();
+  }
   Packed packed;
   if (step.kernel.pack) {
     LayerWeights weights;
@@ -308,31 +208,21 @@ void TrainingRegion::run_step(const Step& step, Tensors& tensors,
     if (step.parameters.bias >= 0) weights.bias = parameters[step.parameters.bias];
     packed = pack(step.kernel, {weights});
   }
-  at::Tensor dst;
-  if (!step.kernel.makes_dst) {
-    dst = empty_result(step.kernel.problem,
-                       result_layout(step.kernel.problem, step.kernel.primitive), where_);
-  }
-  const std::int64_t bytes = step.kernel.primitive.workspace_bytes;
-  at::Tensor workspace;
-  if (bytes > 0) workspace = empty_bytes(bytes, where_);
-  void* const scratch = workspace.defined() ? workspace.data_ptr() : nullptr;
-  const at::Tensor residual = step.residual >= 0 ? tensors[step.residual] : at::Tensor();
-  tensors[step.dst] = step.kernel.run({packed, src, residual, dst, scratch});
+  tensors[step.dst] = run_prepared(step.kernel, packed, src, residual, step.form);
 }
 
 // Returns false if the step reads gradients and all of them are missing. Then the loss does not
 // depend on it. If only some are missing, they become zeros.
 bool TrainingRegion::prepare_gradients(const Step& step, Tensors& tensors) const {
   std::vector<int> slots = step.src;
-  if (step.residual >= 0) slots.push_back(step.residual);
   std::erase_if(slots, [this](int slot) { return !depends_on_loss_[slot]; });
   const auto is_missing = [&](int slot) { return !tensors[slot].defined(); };
   if (!slots.empty() && std::all_of(slots.begin(), slots.end(), is_missing)) return false;
   for (const int slot : slots) {
     if (!is_missing(slot)) continue;
-    const auto& sizes = graph_.values[slots_[slot].value].sizes;
-    tensors[slot] = empty_tensor(sizes, DType::kF32, slots_[slot].layout, where_).zero_();
+    const Schedule::Slot& missing = schedule_.slots[slot];
+    const auto& sizes = graph_.values[missing.value].sizes;
+    tensors[slot] = empty_tensor(sizes, DType::kF32, missing.layout, where_).zero_();
   }
   return true;
 }
@@ -340,22 +230,20 @@ bool TrainingRegion::prepare_gradients(const Step& step, Tensors& tensors) const
 // Drops the tensors that no later step reads, except those in `kept`.
 void TrainingRegion::drop_read(std::size_t step, Tensors& tensors,
                                const std::set<int>& kept) const {
-  const auto drop = [&](int slot) {
-    const bool is_over = slot >= 0 && last_use_[slot] == static_cast<int>(step);
+  for (const int slot : steps_[step].src) {
+    const bool is_over = schedule_.slots[slot].last_use == static_cast<int>(step);
     if (is_over && !kept.contains(slot)) tensors[slot] = at::Tensor();
-  };
-  for (const int src : steps_[step].src) drop(src);
-  drop(steps_[step].residual);
+  }
 }
 
 TrainingRegion::Tensors TrainingRegion::run_forward(
     const std::vector<at::Tensor>& inputs, std::span<const at::Tensor> parameters,
     const std::vector<RunningStatistics>& statistics, bool keeps_saved) const {
-  Tensors tensors(slots_.size());
+  Tensors tensors(schedule_.slots.size());
   for (int i = 0; i < inputs_; ++i) tensors[i] = strided_nchw(inputs[i]);
   std::set<int> kept;
   if (keeps_saved) kept.insert(saved_.begin(), saved_.end());
-  for (std::size_t s = 0; s < forward_steps_; ++s) {
+  for (int s = 0; s < schedule_.forward_steps; ++s) {
     const Step& step = steps_[s];
     run_step(step, tensors, parameters);
     for (const RunningStatistics& own : statistics) {
@@ -378,37 +266,27 @@ TrainingRegion::Tensors TrainingRegion::run_forward(
 std::vector<at::Tensor> TrainingRegion::outputs_of(const Tensors& tensors) const {
   std::vector<at::Tensor> outputs;
   for (int i = 0; i < forward_outputs_; ++i) {
-    outputs.push_back(without_base(tensors[plain_slot(graph_.outputs[i])]));
+    outputs.push_back(without_base(tensors[schedule_.outputs[i]]));
   }
   return outputs;
 }
 
-// Returns the slot of a value as the caller gets it: in nchw, or in the order of the weights.
-int TrainingRegion::plain_slot(int value) const {
-  const auto slot = std::find_if(slots_.begin(), slots_.end(), [value](const Slot& each) {
-    return each.value == value && (each.is_weights || each.layout == Layout::kNchw);
-  });
-  TORCHALGO_ASSERT(slot != slots_.end());
-  return static_cast<int>(slot - slots_.begin());
-}
-
 void TrainingRegion::list_gradients() {
   const std::size_t first = graph_.outputs.size() - wanted_.size();
-  const auto add = [this](int value, int place, int part) {
-    gradients_.push_back({plain_slot(value), place, part});
+  const auto add = [this](std::size_t output, int place, int part) {
+    gradients_.push_back({schedule_.outputs[output], place, part});
   };
   for (std::size_t i = 0; i < wanted_.size(); ++i) {
     const auto place = std::find(graph_.inputs.begin(), graph_.inputs.end(), wanted_[i]);
-    add(graph_.outputs[first + i], static_cast<int>(place - graph_.inputs.begin()), -1);
+    add(first + i, static_cast<int>(place - graph_.inputs.begin()), -1);
   }
   for (std::size_t o = forward_outputs_; o < first; ++o) {
-    const int value = graph_.outputs[o];
-    const int producer = graph_.values[value].producer;
+    const int producer = graph_.values[graph_.outputs[o]].producer;
     const auto [weights, bias] = parameters_[owner_of(producer)];
     const std::string& kind = graph_.nodes[producer].kind;
-    if (kind == "bwd_filter") add(value, inputs_ + weights, -1);
-    if (kind == "bwd_bias" || kind == "bwd_sums") add(value, inputs_ + bias, 0);
-    if (kind == "bwd_sums") add(value, inputs_ + weights, 1);
+    if (kind == "bwd_filter") add(o, inputs_ + weights, -1);
+    if (kind == "bwd_bias" || kind == "bwd_sums") add(o, inputs_ + bias, 0);
+    if (kind == "bwd_sums") add(o, inputs_ + weights, 1);
   }
 }
 
@@ -418,7 +296,7 @@ std::vector<at::Tensor> TrainingRegion::kept_parameters(
   for (const NodeParameters& own : parameters_) {
     if (own.weights >= 0) kept[own.weights] = parameters[own.weights];
   }
-  for (std::size_t s = forward_steps_; s < steps_.size(); ++s) {
+  for (std::size_t s = schedule_.forward_steps; s < steps_.size(); ++s) {
     const int bias = steps_[s].parameters.bias;
     if (bias >= 0 && !kept[bias].defined()) kept[bias] = parameters[bias].detach().clone();
   }
@@ -426,15 +304,14 @@ std::vector<at::Tensor> TrainingRegion::kept_parameters(
 }
 
 std::vector<bool> TrainingRegion::steps_for(const std::vector<bool>& needs) const {
-  std::vector<bool> is_needed(slots_.size(), false), runs(steps_.size(), false);
+  std::vector<bool> is_needed(schedule_.slots.size(), false), runs(steps_.size(), false);
   for (const Gradient& gradient : gradients_) {
     if (needs[gradient.place]) is_needed[gradient.slot] = true;
   }
-  for (std::size_t s = steps_.size(); s-- > forward_steps_;) {
+  for (std::size_t s = steps_.size(); s-- > static_cast<std::size_t>(schedule_.forward_steps);) {
     if (!is_needed[steps_[s].dst]) continue;
     runs[s] = true;
     for (const int src : steps_[s].src) is_needed[src] = true;
-    if (steps_[s].residual >= 0) is_needed[steps_[s].residual] = true;
   }
   return runs;
 }
@@ -443,7 +320,7 @@ std::vector<at::Tensor> TrainingRegion::run_backward(Tensors tensors,
                                                      std::span<const at::Tensor> parameters,
                                                      const std::vector<bool>& needs) const {
   const std::vector<bool> runs = steps_for(needs);
-  for (std::size_t s = forward_steps_; s < steps_.size(); ++s) {
+  for (std::size_t s = schedule_.forward_steps; s < steps_.size(); ++s) {
     if (!runs[s]) continue;
     if (prepare_gradients(steps_[s], tensors)) run_step(steps_[s], tensors, parameters);
     drop_read(s, tensors, {});
@@ -463,11 +340,11 @@ std::vector<at::Tensor> TrainingRegion::run_backward(Tensors tensors,
 // Returns for each slot whether it depends on an input or a parameter that requires a gradient.
 // `tensors` are the inputs, and then the parameters.
 std::vector<bool> TrainingRegion::needing_gradient(std::span<const at::Tensor> tensors) const {
-  std::vector<bool> needs(slots_.size(), false);
+  std::vector<bool> needs(schedule_.slots.size(), false);
   for (int i = 0; i < inputs_; ++i) needs[i] = tensors[i].requires_grad();
-  for (std::size_t s = 0; s < forward_steps_; ++s) {
+  for (int s = 0; s < schedule_.forward_steps; ++s) {
     const Step& step = steps_[s];
-    bool is_needing = step.residual >= 0 && needs[step.residual];
+    bool is_needing = false;
     for (const int src : step.src) is_needing = is_needing || needs[src];
     for (const int place : {step.parameters.weights, step.parameters.bias})
       is_needing = is_needing || (place >= 0 && tensors[inputs_ + place].requires_grad());
@@ -513,7 +390,7 @@ struct RegionFunction : public torch::autograd::Function<RegionFunction> {
     const std::vector<bool> needs = region->needing_gradient(all);
     std::vector<at::Tensor> fixed;
     for (std::size_t i = 0; i < results.size(); ++i) {
-      if (!needs[region->plain_slot(region->graph_.outputs[i])]) fixed.push_back(results[i]);
+      if (!needs[region->schedule_.outputs[i]]) fixed.push_back(results[i]);
     }
     ctx->mark_non_differentiable(fixed);
     return results;
@@ -531,7 +408,7 @@ struct RegionFunction : public torch::autograd::Function<RegionFunction> {
     const c10::OptionalDeviceGuard current(region.gpu());
     const std::vector<at::Tensor> saved = ctx->get_saved_variables();
     const std::size_t parameters = saved.size() - region.saved_.size();
-    TrainingRegion::Tensors tensors(region.slots_.size());
+    TrainingRegion::Tensors tensors(region.schedule_.slots.size());
     for (std::size_t i = 0; i < region.saved_.size(); ++i) {
       tensors[region.saved_[i]] = with_strides(saved[parameters + i], held->strides[i]);
     }

@@ -14,9 +14,11 @@
 #include "ir/candidates.h"
 #include "ir/graph.h"
 #include "ir/plan.h"
+#include "ir/schedule.h"
 #include "provider/find_candidates.h"
 #include "provider/kernel.h"
 #include "provider/memory.h"
+#include "provider/run_prepared.h"
 
 namespace torchalgo {
 
@@ -74,18 +76,13 @@ class TrainingRegion {
  private:
   friend struct RegionFunction;
 
-  /// A tensor in one layout.
-  struct Slot {
-    int value = -1;
-    Layout layout = Layout::kNchw;
-    bool is_weights = false;  // a gradient in the order of the weights
-    int step = -1;            // that writes it; -1: an input
-  };
+  /// A step of the schedule that is ready to run.
   struct Step {
     Kernel kernel;
-    std::vector<int> src;  // slots
-    int residual = -1;
+    std::vector<int> src;  // slots of the schedule, the residual last
+    bool has_residual = false;
     int dst = -1;
+    ResultForm form;  // of dst
     NodeParameters parameters;
     int node = -1;      // of the graph; -1: a change of layout
     std::string label;  // for profilers: primitive and node, or value
@@ -103,13 +100,9 @@ class TrainingRegion {
   }
   [[nodiscard]] std::int64_t saved_bytes() const;
   [[nodiscard]] int gradient_slot(int output) const;
-  void end_forward();
-  int slot_of(int value, Layout layout, bool is_weights = false);
-  int available(int value, Layout layout);
-  void add_node(const Candidate& candidate, const NodeParameters& parameters);
+  void add_step(const Schedule::Step& step, const Candidates& candidates);
   [[nodiscard]] NodeParameters parameters_of(int node) const;
   [[nodiscard]] int owner_of(int node) const;
-  [[nodiscard]] int plain_slot(int value) const;
   void find_saved();
   void mark_dependent();
   void list_gradients();
@@ -137,15 +130,12 @@ class TrainingRegion {
   at::Device where_;  // as torch calls it
   Graph graph_;
   int inputs_ = 0, forward_nodes_ = 0, forward_outputs_ = 0;
-  std::size_t forward_steps_ = 0;
   std::vector<NodeParameters> parameters_;
   std::vector<int> wanted_;
   std::vector<Gradient> gradients_;
   std::vector<int> output_gradients_;  // slots, per output of the forward pass
-  std::vector<PlanTransform> transforms_;
-  std::vector<Slot> slots_;
-  std::vector<Step> steps_;
-  std::vector<int> last_use_;  // per slot: the last step that reads it; outputs are never dropped
+  Schedule schedule_;
+  std::vector<Step> steps_;  // of the schedule
   std::optional<KeptMemory> kept_;
   std::vector<bool> depends_on_loss_;  // per slot
   std::vector<int> saved_;             // slots that the forward steps keep for the others

@@ -374,6 +374,35 @@ def training_graph(
     recomputed: Sequence[int] = (),  # some of recomputable_values
 ) -> Graph: ...
 def recomputable_values(inference: Graph) -> list[int]: ...
+
+# What a plan runs, in which order (csrc/ir/schedule.h).
+class ScheduleSlot:
+    value: int
+    layout: str
+    bytes: int  # 0: unknown
+    writer: int  # step; -1: an input
+    last_use: int  # step; the number of steps: the caller gets it
+    view_of: int  # the slot whose memory it is; -1: it has its own
+    part: tuple[int, int] | None  # buffer and channel where it is written
+
+class ScheduleStep:
+    layer: str
+    covers: list[int]  # nodes; none: a change of layout
+    problem: str | None  # None: PyTorch runs it
+    primitive: Primitive
+    src: list[int]  # slots
+    residual: int | None
+    dst: list[int]
+    buffer: int | None  # of a view of parts: the buffer that holds them
+
+class Schedule:
+    buffers: list[list[int]]  # sizes in memory
+    slots: list[ScheduleSlot]
+    steps: list[ScheduleStep]
+    inputs: list[int]
+    outputs: list[int]
+
+def lower(graph: Graph, plan: Plan) -> Schedule: ...
 def training_candidates(  # those that a TrainingRegion can run
     graph: Graph,
     device: Device | None,

@@ -58,6 +58,7 @@ from torchalgo._lint.report import Finding, LeftOp, LintReport  # noqa: E402
 from torchalgo._onnx.load import load_onnx  # noqa: E402
 from torchalgo._plan.candidates import candidates  # noqa: E402
 from torchalgo._plan.pareto import Front, ParetoPoint, pareto  # noqa: E402
+from torchalgo._plan.schedule import Schedule  # noqa: E402
 from torchalgo._run.call_times import CallTimes  # noqa: E402
 from torchalgo._run.captured import CapturedCalls  # noqa: E402
 from torchalgo._run.load import load, load_plan, load_plans  # noqa: E402
@@ -89,6 +90,7 @@ __all__ = [
     "ParetoPoint",
     "Plan",
     "Profile",
+    "Schedule",
     "Settings",
     "TrainingModule",
     "TrainingPlan",

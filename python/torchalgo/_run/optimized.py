@@ -28,6 +28,7 @@ from torchalgo._ir.plan import Plan, plans_to_json
 from torchalgo._measure.channels_last import why_not_in_channels_last
 from torchalgo._plan.pareto import Front, Quantity
 from torchalgo._plan.result import Result
+from torchalgo._plan.schedule import Schedule, schedule_of
 from torchalgo._report.bars import MeasuredBar
 from torchalgo._report.subject import Subject
 from torchalgo._report.write import write_report
@@ -405,6 +406,25 @@ class Optimized(PlannedCalls):
         assert form is not None
         formats = None if self._formats is None else self._formats.of_contiguous
         write_file(file, exported_bytes(results, form, formats, self._extra_files()), "save")
+
+    def schedule(self) -> Schedule:
+        """Returns what runs, in which order, and in which memory.
+
+        If there are several plans, it is that of the first shapes; `by_shape` has the others. It
+        shows the plan, also if the baseline runs.
+
+            print(fast.schedule())
+
+        Raises: torchalgo.Error if the graph of the plan is not known, as after load of a file of an
+            older version.
+        """
+        result = self._known("schedule")[0]
+        if result.graph is None:
+            raise Error(
+                "TA2304 schedule: the graph of this plan is not known: its file was saved by an"
+                " older version, or the model has no operations to plan; optimize the model again"
+            )
+        return schedule_of(result.plan, _C.parse_graph(result.graph))
 
     def report(
         self, path: str | Path, *, front: Front | None = None, measure_s: float | None = None

@@ -10,7 +10,7 @@
 
 namespace torchalgo {
 
-/// One call of the rewritten graph: an anchor with the nodes that it absorbs.
+/// One call of a plan: an anchor with the nodes that it absorbs.
 struct PlannedCall {
   std::string name;         // of the anchor
   std::vector<int> covers;  // nodes, the anchor first; the call replaces the last one

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rewrite/concat_slots.h"
+#include "planner/concat_buffers.h"
 
 #include <algorithm>
 #include <numeric>
@@ -18,7 +18,7 @@ const ConcatProblem& concat_at(const Graph& graph, int node) {
 // Assigns the slots of one layout.
 class Placer {
  public:
-  Placer(const Graph& graph, const FittedPlan& plan, Layout layout, ConcatSlots& slots)
+  Placer(const Graph& graph, const FittedPlan& plan, Layout layout, ConcatBuffers& slots)
       : graph_(graph), layout_(layout), frames_(concat_frames(graph, layout)), slots_(slots) {
     for (std::size_t node = 0; node < plan.call_at.size(); ++node) {
       const auto& call = plan.call_at[node];
@@ -71,7 +71,7 @@ class Placer {
   const Graph& graph_;
   const Layout layout_;
   const ConcatFrames frames_;
-  ConcatSlots& slots_;
+  ConcatBuffers& slots_;
   std::set<int> used_;          // nodes that are a view.concat of this layout
   std::set<int> written_;       // values that these nodes read
   std::map<int, Range> read_;   // by frame: the channels that these nodes read
@@ -80,8 +80,8 @@ class Placer {
 
 }  // namespace
 
-ConcatSlots concat_slots(const Graph& graph, const FittedPlan& plan) {
-  ConcatSlots slots;
+ConcatBuffers concat_buffers(const Graph& graph, const FittedPlan& plan) {
+  ConcatBuffers slots;
   for (const Layout layout : kAllLayouts) {
     if (is_blocked(layout)) Placer(graph, plan, layout, slots).place();
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rewrite/concat_slots.h"
+#include "planner/concat_buffers.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 constexpr Layout kLayout = Layout::kNChw16c;
 
 // The slots of a plan in which `views` are view.concat and the other nodes cpu.concat.
-ConcatSlots slots_of(const Graph& graph, const std::set<int>& views) {
+ConcatBuffers slots_of(const Graph& graph, const std::set<int>& views) {
   FittedPlan plan;
   plan.call_at.resize(graph.nodes.size());
   for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
@@ -24,42 +24,42 @@ ConcatSlots slots_of(const Graph& graph, const std::set<int>& views) {
                                      graph.nodes[node].inputs,    std::nullopt,
                                      graph.nodes[node].outputs[0]};
   }
-  return concat_slots(graph, plan);
+  return concat_buffers(graph, plan);
 }
 
-TEST(ConcatSlots, AreOneBufferForADenseBlockAsLargeAsWhatIsRead) {
+TEST(ConcatBuffers, AreOneBufferForADenseBlockAsLargeAsWhatIsRead) {
   Flow flow;
   const int a = flow.value(64), b = flow.value(32), c = flow.value(20);
   flow.concat({a, b});
   flow.concat({a, b, c});
-  const ConcatSlots all = slots_of(flow.graph, {0, 1});
+  const ConcatBuffers all = slots_of(flow.graph, {0, 1});
   EXPECT_EQ(all.buffers, (std::vector<std::vector<std::int64_t>>{{1, 8, 4, 4, 16}}));
   EXPECT_EQ(all.of_value.at({c, kLayout}), (BufferPart{0, 96}));
   EXPECT_EQ(all.buffer_of, (std::map<int, int>{{0, 0}, {1, 0}}));
-  const ConcatSlots small = slots_of(flow.graph, {0});
+  const ConcatBuffers small = slots_of(flow.graph, {0});
   EXPECT_EQ(small.buffers, (std::vector<std::vector<std::int64_t>>{{1, 6, 4, 4, 16}}));
   EXPECT_FALSE(small.of_value.contains({c, kLayout}));
   EXPECT_TRUE(slots_of(flow.graph, {}).buffers.empty());
 }
 
-TEST(ConcatSlots, NestWhereBothAreViews) {
+TEST(ConcatBuffers, NestWhereBothAreViews) {
   Flow flow;
   const int a = flow.value(32), b = flow.value(32), c = flow.value(48);
   const int inner = flow.concat({a, b});
   flow.concat({c, inner});
-  const ConcatSlots both = slots_of(flow.graph, {0, 1});
+  const ConcatBuffers both = slots_of(flow.graph, {0, 1});
   EXPECT_EQ(both.buffers.size(), 1U);
   EXPECT_EQ(both.of_value.at({b, kLayout}), (BufferPart{0, 80}));
   EXPECT_EQ(both.of_value.at({inner, kLayout}), (BufferPart{0, 48}));
-  const ConcatSlots outer = slots_of(flow.graph, {1});
+  const ConcatBuffers outer = slots_of(flow.graph, {1});
   EXPECT_EQ(outer.buffers.size(), 1U);
   EXPECT_FALSE(outer.of_value.contains({a, kLayout}));  // inner's own writer fills its place
-  const ConcatSlots only_inner = slots_of(flow.graph, {0});
+  const ConcatBuffers only_inner = slots_of(flow.graph, {0});
   EXPECT_EQ(only_inner.buffers, (std::vector<std::vector<std::int64_t>>{{1, 4, 4, 4, 16}}));
   EXPECT_FALSE(only_inner.of_value.contains({inner, kLayout}));
 }
 
-TEST(ConcatSlots, NoTwoWritersMeetWhicheverConcatenationsAreViews) {
+TEST(ConcatBuffers, NoTwoWritersMeetWhicheverConcatenationsAreViews) {
   Flow flow;
   const int a = flow.value(32), b = flow.value(32), c = flow.value(32), d = flow.value(32);
   const int ab = flow.concat({a, b});
@@ -74,7 +74,7 @@ TEST(ConcatSlots, NoTwoWritersMeetWhicheverConcatenationsAreViews) {
     for (int n = 0; n < nodes; ++n) {
       if (choice >> n & 1) views.insert(n);
     }
-    const ConcatSlots slots = slots_of(flow.graph, views);
+    const ConcatBuffers slots = slots_of(flow.graph, views);
     // What is written by its own writer: results of views are made of their parts.
     std::vector<std::pair<BufferPart, std::int64_t>> written;
     for (const auto& [key, part] : slots.of_value) {

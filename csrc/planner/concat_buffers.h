@@ -3,23 +3,16 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "rewrite/plan_fit.h"
+#include "ir/schedule.h"
+#include "planner/plan_fit.h"
 
 namespace torchalgo {
 
-/// A part of a buffer that begins at `channel`.
-struct BufferPart {
-  int buffer = -1;  // index of ConcatSlots::buffers
-  std::int64_t channel = 0;
-  bool operator==(const BufferPart&) const = default;
-};
-
 /// The buffers that the view.concat of a plan need, and the part into which each input is written.
-struct ConcatSlots {
+struct ConcatBuffers {
   std::vector<std::vector<std::int64_t>> buffers;         // sizes in memory
   std::map<std::pair<int, Layout>, BufferPart> of_value;  // where to write a value in a layout
   std::map<int, int> buffer_of;  // by node of a view.concat: the buffer of its result
@@ -29,6 +22,6 @@ struct ConcatSlots {
 /// lies inside another frame if the plan makes both of them views. Otherwise it is a buffer of its
 /// own, which holds only the channels that are read. A view.concat without a frame gets no buffer,
 /// so it copies.
-[[nodiscard]] ConcatSlots concat_slots(const Graph& graph, const FittedPlan& plan);
+[[nodiscard]] ConcatBuffers concat_buffers(const Graph& graph, const FittedPlan& plan);
 
 }  // namespace torchalgo

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rewrite/plan_fit.h"
+#include "planner/plan_fit.h"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "planner/written_plan.h"
 
 namespace torchalgo {
 namespace {
@@ -27,20 +28,6 @@ Graph residual_graph() {
   graph.input_layouts = {Layout::kNchw};
   graph.outputs = {3};
   return graph;
-}
-
-PlanNode chosen(std::string name, std::string problem, std::string primitive) {
-  PlanNode node;
-  node.name = std::move(name);
-  node.problem = std::move(problem);
-  node.primitive.name = std::move(primitive);
-  return node;
-}
-
-PlanNode absorbed(std::string name, std::string problem, std::string anchor) {
-  PlanNode node = chosen(std::move(name), std::move(problem), "");
-  node.absorbed_by = std::move(anchor);
-  return node;
 }
 
 Plan fused_plan(const Graph& graph) {

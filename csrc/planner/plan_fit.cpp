@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rewrite/plan_fit.h"
+#include "planner/plan_fit.h"
 
 #include <fmt/format.h>
 
@@ -85,7 +85,7 @@ Graph as_known_to(const Plan& plan, Graph graph) {
 void check_names(const Graph& graph, const Plan& plan) {
   const auto refuse = [&](const char* lacks, std::string_view name) {
     throw Error(fmt::format(
-        "TA2201 rewrite_graph: the plan's structure hash has version {} and this torchalgo writes "
+        "TA2201 plan: the plan's structure hash has version {} and this torchalgo writes "
         "version {}, so nodes are found by name, but the {} has no {}; {}",
         plan.structure_version, kStructureVersion, lacks, name, kRemedy));
   };
@@ -125,8 +125,7 @@ class Fitter {
     for (const PlanNode& planned : plan_.nodes) {
       const int node = node_of(planned.name);
       TORCHALGO_CHECK(!fitted.is_planned[node],
-                      "TA2202 rewrite_graph: the plan has {} twice, expected it once",
-                      planned.name);
+                      "TA2202 plan: the plan has {} twice, expected it once", planned.name);
       fitted.is_planned[node] = true;
       if (!planned.absorbed_by.empty()) absorbed[planned.absorbed_by].push_back(node);
     }
@@ -137,13 +136,12 @@ class Fitter {
       const int last = call.covers.back();
       fitted.call_at[last] = std::move(call);
     }
-    TORCHALGO_CHECK(absorbed.empty(), "TA2202 rewrite_graph: no entry of the plan computes {}",
+    TORCHALGO_CHECK(absorbed.empty(), "TA2202 plan: no entry of the plan computes {}",
                     graph_.nodes[absorbed.begin()->second[0]].name);
     for (const PlanTransform& transform : plan_.transforms) {
       const auto value = value_of_.find(transform.value);
-      TORCHALGO_CHECK(value != value_of_.end(),
-                      "TA2201 rewrite_graph: the model has no value {}; {}", transform.value,
-                      kRemedy);
+      TORCHALGO_CHECK(value != value_of_.end(), "TA2201 plan: the model has no value {}; {}",
+                      transform.value, kRemedy);
       check_transform(transform, graph_.values[value->second]);
       fitted.transforms[value->second].push_back(transform);
     }
@@ -154,31 +152,29 @@ class Fitter {
   [[nodiscard]] int node_of(const std::string& name) const {
     const auto node = node_of_.find(name);
     TORCHALGO_CHECK(node != node_of_.end() && graph_.nodes[node->second].problem,
-                    "TA2201 rewrite_graph: the model has no op {} to plan; {}", name, kRemedy);
+                    "TA2201 plan: the model has no op {} to plan; {}", name, kRemedy);
     return node->second;
   }
 
   static void check_transform(const PlanTransform& transform, const Value& value) {
     auto expected = transform_shape(value);
-    TORCHALGO_CHECK(expected,
-                    "TA2202 rewrite_graph: the plan changes the layout of {}, which has none",
+    TORCHALGO_CHECK(expected, "TA2202 plan: the plan changes the layout of {}, which has none",
                     value.name);
     expected->from = transform.primitive.src;
     expected->to = transform.primitive.dst;
-    TORCHALGO_CHECK(
-        parse_problem(transform.problem) == Problem(*expected),
-        "TA2201 rewrite_graph: the layout change of {} is {} in the plan and {} in the model",
-        value.name, transform.problem, to_string(Problem(*expected)));
+    TORCHALGO_CHECK(parse_problem(transform.problem) == Problem(*expected),
+                    "TA2201 plan: the layout change of {} is {} in the plan and {} in the model",
+                    value.name, transform.problem, to_string(Problem(*expected)));
   }
 
   // Returns the anchor, then each node that reads the one before it.
   [[nodiscard]] PlannedCall fit_call(const PlanNode& planned, std::vector<int> absorbed) const {
     TORCHALGO_CHECK(!planned.primitive.name.empty(),
-                    "TA2202 rewrite_graph: the plan has no primitive for {}", planned.name);
+                    "TA2202 plan: the plan has no primitive for {}", planned.name);
     const Node& anchor = graph_.nodes[node_of(planned.name)];
     TORCHALGO_CHECK(is_fitting_view(planned.primitive.name, *anchor.problem),
-                    "TA2202 rewrite_graph: {} cannot compute {} ({})", planned.primitive.name,
-                    planned.name, planned.problem);
+                    "TA2202 plan: {} cannot compute {} ({})", planned.primitive.name, planned.name,
+                    planned.problem);
     PlannedCall call{planned.name,        {node_of(planned.name)}, parse_problem(planned.problem),
                      planned.primitive,   anchor.inputs,           std::nullopt,
                      anchor.outputs.at(0)};
@@ -186,8 +182,8 @@ class Fitter {
     std::sort(absorbed.begin(), absorbed.end());
     for (const int node : absorbed) covered = absorb(node, covered, call);
     TORCHALGO_CHECK(covered == call.problem,
-                    "TA2201 rewrite_graph: {} is {} in the plan and {} in the model; {}",
-                    planned.name, planned.problem, to_string(covered), kRemedy);
+                    "TA2201 plan: {} is {} in the plan and {} in the model; {}", planned.name,
+                    planned.problem, to_string(covered), kRemedy);
     return call;
   }
 
@@ -203,7 +199,7 @@ class Fitter {
   static Problem grown_by(const Node& node, const Problem& covered, PlannedCall& call) {
     const auto link = std::find(node.inputs.begin(), node.inputs.end(), call.dst);
     auto fusion = link == node.inputs.end() ? std::nullopt : fuse(covered, *node.problem);
-    TORCHALGO_CHECK(fusion, "TA2202 rewrite_graph: {} cannot absorb {}", call.name, node.name);
+    TORCHALGO_CHECK(fusion, "TA2202 plan: {} cannot absorb {}", call.name, node.name);
     if (fusion->adds_residual) call.residual = node.inputs[link == node.inputs.begin() ? 1 : 0];
     return std::move(fusion->problem);
   }
@@ -218,7 +214,7 @@ class Fitter {
 
 FittedPlan fit_plan(const Graph& graph, const Plan& plan) {
   TORCHALGO_CHECK(plan.structure_version <= kStructureVersion,
-                  "TA2008 rewrite_graph: the plan's structure hash has version {}, this torchalgo "
+                  "TA2008 plan: the plan's structure hash has version {}, this torchalgo "
                   "reads versions up to {}: update torchalgo, or {}",
                   plan.structure_version, kStructureVersion, kRemedy);
   const std::string hash = structure_hash(graph, plan.structure_version);
@@ -230,11 +226,11 @@ FittedPlan fit_plan(const Graph& graph, const Plan& plan) {
     check_names(known, plan);
   } else {
     TORCHALGO_CHECK(is_exact,
-                    "TA2201 rewrite_graph: the plan was made for another model or other input "
+                    "TA2201 plan: the plan was made for another model or other input "
                     "shapes (structure {}, this one {}): {}; {}",
                     plan.structure_hash, hash, first_difference(graph, plan), kRemedy);
     TORCHALGO_CHECK(plan.nodes.size() == nodes_with_problem(known).size(),
-                    "TA2201 rewrite_graph: the plan does not fit the model: {}",
+                    "TA2201 plan: the plan does not fit the model: {}",
                     first_difference(known, plan));
   }
   FittedPlan fitted = Fitter(known, plan).fit();
