@@ -3,6 +3,7 @@
 
     python benchmarks/bench_load.py --threads 2
     python benchmarks/bench_load.py resnet50 --loads 1x2,4x1,4x2 --engines torchalgo,openvino
+    python benchmarks/bench_load.py --engines torchalgo,torchalgo_left_2,torchalgo_left_10
 
 A load is written PxT: each of P processes calls the network in a loop, with T threads. 1x2+3 means
 beside three endless loops of other processes. 1x2@1 means in a control group with a quota of one
@@ -11,7 +12,9 @@ processor. Where no such group can be made, these loads are left out, and a line
 torchalgo makes a plan once for each number of threads, and all processes load it, as those of a
 server do. All engines compute in f32. openvino has the latency hint; openvino_throughput has as
 many requests in flight as OpenVINO advises. OpenVINO pins its threads to processors by default, and
-engines with _unpinned do not. Only openvino_default keeps OpenVINO's own precision, maybe bf16.
+engines with _unpinned do not. torchalgo_left_2 and _10 have layers that PyTorch runs, for at most
+so many percent of the time that the plan predicts. Only openvino_default keeps OpenVINO's own
+precision, maybe bf16.
 
 All processes start before the first round. In a round, each engine runs under each load for
 --seconds while all other processes sleep; a record says how many processors these used
@@ -38,16 +41,17 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import harness
-from child import Child, EndedError
 from compare import in_rounds
 from control_group import control_group
 from harness import Record
-from load_engines import ENGINES, OPENVINO, serve, tune
+from load_engines import ENGINES, LEFT, OPENVINO, plan_path, serve, tune
 from load_tables import WHAT, ratios, show
-from load_turns import WARM_S, loop
+from load_turns import loop
 from pages import OWN
 from single_layers import case_name
 from torchalgo._measure.machine_load import processors_s, used_s
+from torchalgo_cli.child import Child, EndedError
+from torchalgo_cli.turns import WARM_S
 
 DEFAULT = (OWN, "onnxruntime", "onnxruntime_spinning", *list(OPENVINO)[:3])
 LOADS = "1x{0},1x{0}+1,1x{0}+3,1x{0}@1,2x1,2x{0},4x1,4x{0}"  # by default, of --threads
@@ -136,7 +140,7 @@ class Servers:
         }
         self._servers: dict[tuple[str, int, float], list[Child]] = {}
         most = max(load.loops for load in loads)
-        self._loops = [stack.enter_context(Child(loop)) for _ in range(most)]
+        self._loops = [stack.enter_context(Child(*harness.child_of(loop))) for _ in range(most)]
         for child in self._loops:
             child.receive(START_LIMIT_S)
 
@@ -148,7 +152,7 @@ class Servers:
             arguments = engine, network, threads, plans.get(threads, "")
             own = self._servers[engine, threads, quota] = []
             for _ in range(processes):
-                child = Child(serve, *arguments, env=harness.thread_env(threads))
+                child = Child(*harness.child_of(serve, *arguments, env=harness.thread_env(threads)))
                 own.append(self._stack.enter_context(child))
                 if quota:
                     (self._groups[quota] / "cgroup.procs").write_text(str(child.pid))
@@ -188,12 +192,13 @@ def measure(network: str, loads: Sequence[Load], args: argparse.Namespace) -> Re
     with contextlib.ExitStack() as stack:
         folder = args.plans or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        for threads in {load.threads for load in loads} if OWN in args.engines else ():
+        own = {OWN, *LEFT} & {*args.engines}
+        for threads in {load.threads for load in loads} if own else ():
             path = folder / f"{network.replace('/', '_')}_t{threads}.plan.json"
             plans[threads] = str(path)
-            if not path.exists():
+            if not all(Path(plan_path(str(path), engine)).exists() for engine in own):
                 answer = harness.run_child(
-                    tune, network, str(path), args.tune_s, threads,
+                    tune, network, str(path), args.tune_s, threads, [*own],
                     limit_s=args.tune_s + START_LIMIT_S, env=harness.thread_env(threads),
                 )  # fmt: skip
                 if answer.failure:

@@ -6,6 +6,8 @@
     python benchmarks/bench_precision.py --only resnet50 mobilenet_v2 --again
     python benchmarks/bench_precision.py --only digits
     python benchmarks/bench_precision.py --table
+    python benchmarks/bench_precision.py --predictions --size 96
+    python benchmarks/bench_precision.py --predictions --table
 
 On a processor with bf16, OpenVINO computes in bf16 unless it is told otherwise. The engines:
 torchalgo in f32, torchalgo_error, which is torchalgo with --max-error, openvino and onnxruntime in
@@ -22,6 +24,11 @@ Each network runs in a process of its own. In a round, each engine makes a call 
 --inner timed ones. Takes about 5 minutes per network. Appends one JSON line per network to
 benchmarks/results/precision.jsonl. A network that has a line of this machine with these settings,
 of any commit, is skipped unless --again is given. --table prints the lines as a table in Markdown.
+
+With --predictions, only the errors of plans are measured, for other networks and two bounds. Each
+batch norm has the statistics of 32 crops of five photographs; see photographs.py. Without AMX, the
+layers in bf16 run as plain C++: see predicted_errors.py. Takes half a minute per network. Writes to
+benchmarks/results/predicted_errors.jsonl.
 """
 
 from __future__ import annotations
@@ -40,10 +47,12 @@ from torch import Tensor, nn
 import digits
 import engines
 import harness
+import predicted_errors
 from bench_models import relative_error, sample, tuned, wall_us
 from board_networks import SIDE, build, build_input
 from compare import compared, rounded
 from pages import OWN, table
+from photographs import with_statistics
 from torchalgo._ir.plan.text import coarse_type
 
 NETWORKS = (
@@ -61,20 +70,7 @@ DEFAULTS = ("openvino_default", "openvino_throughput")
 SETTINGS = ("batch", "size", "threads", "max_error", "statistics")  # what a line stands for
 IMAGES = 16  # that the batch norms have seen
 LIMIT_S = 1800.0  # of one network
-
-
-def with_statistics(network: nn.Module, size: int) -> nn.Module:
-    """Gives each batch norm the mean and the variance of what it reads for random images."""
-    norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # the mean over all calls
-    for module in network.modules():
-        module.training = isinstance(module, nn.BatchNorm2d)
-    generator = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        network(torch.randn(IMAGES, 3, size, size, generator=generator))
-    return network.eval()
+RECORDS = harness.RESULTS / "precision.jsonl"
 
 
 def openvino(model: nn.Module, x: Tensor, options: dict[str, Any]) -> tuple[engines.Run, str]:
@@ -99,7 +95,9 @@ def subject(name: str, options: harness.Record) -> tuple[nn.Module, Tensor, digi
         return digits.trained(images), images.held_out_images[: options["batch"]], images
     network = build(name)
     if options["statistics"] == "data":
-        network = with_statistics(network, options["size"])
+        generator = torch.Generator().manual_seed(2)
+        sizes = (IMAGES, 3, options["size"], options["size"])
+        network = with_statistics(network, torch.randn(sizes, generator=generator))
     return network, build_input(name, options["size"], options["batch"]), None
 
 
@@ -269,14 +267,38 @@ def measure(args: argparse.Namespace, options: harness.Record) -> int:
     )  # fmt: skip
 
 
+def predict(args: argparse.Namespace) -> int:
+    """Measures the errors of plans beside the predicted ones. Returns the exit status."""
+    path = predicted_errors.RECORDS if args.out == RECORDS else args.out
+    if args.table:
+        lines = [n for n in harness.read_lines(path) if "failure" not in n]
+        latest = list({n["network"]: n for n in lines}.values())
+        rows = [row for line in latest for row in predicted_errors.rows_of(line)]
+        print("\n".join(table(predicted_errors.HEAD, rows)))
+        print(predicted_errors.summary(latest))
+        return 0
+    options = harness.settings_of(args, "threads", "size", "batch", "bounds")
+    names = args.only or predicted_errors.NETWORKS
+    known = {} if args.again else {n["network"]: n for n in harness.read_lines(path)}
+    todo = [name for name in names if "bounds" not in known.get(name, {})]
+    return harness.record_networks(
+        todo, predicted_errors.run_one, predicted_errors.head_of, options, path,
+        predicted_errors.show, env=harness.thread_env(args.threads), limit_s=LIMIT_S,
+        limit_minutes=args.limit_minutes,
+    )  # fmt: skip
+
+
 def main() -> int:
-    parser = harness.make_parser(__doc__, harness.RESULTS / "precision.jsonl")
+    parser = harness.make_parser(__doc__, RECORDS)
     parser.add_argument("--threads", type=harness.count, default=2, help="of each engine")
     parser.add_argument("--size", type=harness.count, default=SIDE, help="side of the images")
     parser.add_argument("--batch", type=harness.count, default=1, help="images per run")
     parser.add_argument("--max-error", type=harness.seconds, default=1e-2, help="as in optimize")
     parser.add_argument("--statistics", choices=["data", "drawn"], default="drawn")
-    parser.add_argument("--only", nargs="+", default=NETWORKS, metavar="NAME")
+    parser.add_argument("--predictions", action="store_true", help="measure errors alone")
+    parser.add_argument("--bounds", nargs="+", type=harness.seconds, default=[1e-2, 5e-2],
+                        help="max_error of the plans of --predictions")  # fmt: skip
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="instead of all networks")
     parser.add_argument("--again", action="store_true", help="measure what has a line, too")
     parser.add_argument("--table", action="store_true", help="print the last lines and end")
     parser.add_argument("--limit-minutes", type=harness.seconds, default=float("inf"))
@@ -285,6 +307,9 @@ def main() -> int:
     parser.add_argument("--inner", type=harness.count, default=3, help="calls per engine and round")
     parser.add_argument("--budget", type=harness.seconds, default=45.0, help="seconds of rounds")
     args = parser.parse_args()
+    if args.predictions:
+        return predict(args)
+    args.only = args.only or NETWORKS
     if args.table:
         lines = {key_of(n): n for n in harness.read_lines(args.out) if "failure" not in n}
         print("\n".join(table(HEAD, map(cells_of, lines.values()))))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A small residual network that is trained here, on the 1,797 images that scikit-learn ships."""
+"""Small networks that are trained here, on the 1,797 images that scikit-learn ships."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torchalgo._C import Error
 EPOCHS, BATCH = 12, 64
 HELD_OUT = 360  # images that training does not see
 SIDE = 8  # of an image
+GROWTH = 16  # channels of a layer in a dense block
 
 
 class Digits(NamedTuple):
@@ -41,10 +43,59 @@ class Block(nn.Module):
         return torch.relu(y + self.down(x))
 
 
-def network() -> nn.Sequential:
+class Depthwise(nn.Module):
+    """An inverted residual block with batch norms, as in MobileNetV2."""
+
+    def __init__(self, c: int, k: int, stride: int) -> None:
+        super().__init__()
+        wide = 4 * c
+        self.layers = nn.Sequential(
+            nn.Conv2d(c, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(),
+            nn.Conv2d(wide, wide, 3, stride, 1, groups=wide, bias=False), nn.BatchNorm2d(wide),
+            nn.ReLU6(), nn.Conv2d(wide, k, 1, bias=False), nn.BatchNorm2d(k),
+        )  # fmt: skip
+        self.is_residual = stride == 1 and c == k
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layers(x)
+        return x + y if self.is_residual else y
+
+
+def norm_relu_conv(c: int, k: int, size: int) -> nn.Sequential:
+    conv = nn.Conv2d(c, k, size, padding=size // 2, bias=False)
+    return nn.Sequential(nn.BatchNorm2d(c), nn.ReLU(), conv)
+
+
+class Dense(nn.Module):
+    """Layers that each read all results before them, and a transition, as in DenseNet."""
+
+    def __init__(self, c: int, k: int, stride: int) -> None:
+        super().__init__()
+        wide = c + 4 * GROWTH
+        self.layers = nn.ModuleList(norm_relu_conv(n, GROWTH, 3) for n in range(c, wide, GROWTH))
+        self.transition = nn.Sequential(norm_relu_conv(wide, k, 1), nn.AvgPool2d(stride))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.cat([x, layer(x)], 1)
+        y: Tensor = self.transition(x)
+        return y
+
+
+# By name: the kind of block, and the channels and the stride of each.
+NETWORKS: dict[str, tuple[type[nn.Module], Sequence[tuple[int, int, int]]]] = {
+    "digits": (Block, ((32, 32, 1), (32, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1))),
+    "digits_depthwise": (
+        Depthwise, ((32, 32, 1), (32, 32, 1), (32, 48, 2), (48, 48, 1), (48, 128, 1)),
+    ),
+    "digits_dense": (Dense, ((32, 48, 1), (48, 64, 2), (64, 128, 1))),
+}  # fmt: skip
+
+
+def network(name: str) -> nn.Sequential:
+    kind, sizes = NETWORKS[name]
     stem = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU())
-    sizes = ((32, 32, 1), (32, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1))
-    blocks = nn.Sequential(*(Block(*size) for size in sizes))
+    blocks = nn.Sequential(*(kind(*size) for size in sizes))
     return nn.Sequential(stem, blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
 
 
@@ -65,10 +116,10 @@ def read_digits() -> Digits:
 
 
 @torch.enable_grad()
-def trained(digits: Digits, seed: int = 0) -> nn.Module:
+def trained(digits: Digits, name: str = "digits", seed: int = 0) -> nn.Module:
     """Trains a network, which takes about 20 s with 2 threads."""
     torch.manual_seed(seed)
-    net = network()
+    net = network(name)
     optimizer = torch.optim.AdamW(net.parameters(), 2e-3)
     steps = EPOCHS * (len(digits.labels) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=steps)

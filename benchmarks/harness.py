@@ -174,6 +174,15 @@ def script_line(script: str, *words: object) -> str:
     return f"repro: python benchmarks/{script} {shlex.join(map(str, words))}"
 
 
+def child_of(
+    function: Callable[..., Any], *arguments: Any, env: Mapping[str, str] | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """Returns the command of a child that prints what a function gives, and its environment."""
+    words = [function_name(function), json.dumps(arguments)]
+    command = [sys.executable, str(Path(__file__).resolve()), *words]
+    return command, {**os.environ, **(env or {}), PARENT: str(os.getpid())}
+
+
 def run_child(
     function: Callable[..., Any],
     *arguments: Any,
@@ -185,10 +194,9 @@ def run_child(
     Arguments and values are JSON. What the child prints goes to this process's stderr. After
     `limit_s` seconds the child is killed, with all processes that it started.
     """
-    words = [function_name(function), json.dumps(arguments)]
+    command, environment = child_of(function, *arguments, env=env)
     process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).resolve()), *words],
-        env={**os.environ, **(env or {}), PARENT: str(os.getpid())}, text=True,
+        command, env=environment, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     try:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,9 +15,10 @@ from torch import Tensor, nn
 import engines
 import torchalgo
 from harness import Record
-from load_turns import Drive, answers, by_call
 from pages import OWN
 from single_layers import input_of, model_of
+from torchalgo._C import has_own_kernel
+from torchalgo_cli.turns import Drive, answers, by_call
 
 UNPINNED = {"ENABLE_CPU_PINNING": False}
 THROUGHPUT = {"PERFORMANCE_HINT": "THROUGHPUT", "NUM_STREAMS": None}
@@ -27,7 +29,8 @@ OPENVINO: dict[str, dict[str, Any]] = {  # options; None: OpenVINO's own choice
     "openvino_throughput_unpinned": {**THROUGHPUT, **UNPINNED},
     "openvino_default": {"INFERENCE_PRECISION_HINT": None},
 }
-ENGINES = (OWN, *dict.fromkeys((*engines.PEERS, *OPENVINO)))
+LEFT = {f"{OWN}_left_{percent}": percent for percent in (2, 10)}  # of the time, to PyTorch
+ENGINES = (OWN, *LEFT, *dict.fromkeys((*engines.PEERS, *OPENVINO)))
 QUIET: dict[str, Any] = {"progress": False, "cost_db": False}
 
 
@@ -63,11 +66,13 @@ def make_drive(engine: str, model: nn.Module, x: Tensor, plan: str) -> tuple[Dri
     if engine in OPENVINO:
         return openvino_drive(model, x, OPENVINO[engine])
     facts: Record = {"precision": "f32", "in_flight": 1}
-    if engine != OWN:
+    if engine not in (OWN, *LEFT):
         return by_call(engines.PEERS[engine](model, x)), facts
     settings = torchalgo.Settings(**QUIET)
-    fast = torchalgo.optimize(model, x, plan=torchalgo.load_plan(plan), settings=settings)
-    return by_call(partial(fast, x)), {**facts, "runs": fast.runs}
+    loaded = torchalgo.load_plan(plan_path(plan, engine))
+    fast = torchalgo.optimize(model, x, plan=loaded, settings=settings)
+    left = round(part_left(loaded), 4)
+    return by_call(partial(fast, x)), {**facts, "runs": fast.runs, "left": left}
 
 
 def serve(engine: str, network: str, threads: int, plan: str) -> Iterator[Record]:
@@ -80,11 +85,38 @@ def serve(engine: str, network: str, threads: int, plan: str) -> Iterator[Record
     yield from answers(drive)
 
 
-def tune(network: str, path: str, tune_s: float, threads: int) -> str:
-    """Writes a plan. Returns what torchalgo runs with it."""
+def plan_path(path: str, engine: str) -> str:
+    """Returns the file of an engine's plan beside that of torchalgo's own."""
+    return f"{path}.{LEFT[engine]}" if engine in LEFT else path
+
+
+def part_left(plan: torchalgo.Plan) -> float:
+    """Returns the part of a plan's predicted time that PyTorch's operators take."""
+    left = (n.predicted_us for n in plan.nodes if n.primitive and not has_own_kernel(n.primitive))
+    return sum(left) / plan.cost_us
+
+
+def leave(plan: torchalgo.Plan, percent: float) -> torchalgo.Plan:
+    """Returns the plan with layers left to PyTorch, the slowest that fit first, for at most so many
+    percent of its time."""
+    kept = {node.name: node.primitive for node in plan.nodes if node.primitive}
+    for name in [node.name for node in sorted(plan.nodes, key=lambda node: -node.predicted_us)]:
+        if name not in kept:
+            continue
+        with contextlib.suppress(torchalgo.Error):  # PyTorch refuses it
+            other = plan.with_overrides({**kept, name: "aten"})
+            if part_left(other) <= percent / 100:
+                kept[name] = "aten"
+    return plan.with_overrides(kept)
+
+
+def tune(network: str, path: str, tune_s: float, threads: int, names: Sequence[str]) -> str:
+    """Writes a plan, and those of the engines `names` beside it. Returns what torchalgo runs."""
     torch.set_num_threads(threads)
     fast = torchalgo.optimize(
         model_of(network), input_of(network), budget_s=tune_s, settings=torchalgo.Settings(**QUIET)
     )
     fast.plan.save(path)
+    for engine in LEFT.keys() & {*names}:
+        leave(fast.plan, LEFT[engine]).save(plan_path(path, engine))
     return fast.runs

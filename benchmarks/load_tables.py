@@ -71,9 +71,14 @@ def show(record: Record) -> None:
         cells = ["{:.2f} [{:.2f}, {:.2f}]".format(*own[e]) if e in own else "" for e in names]
         rows.append([title, *cells])
     print("\n".join(text_table(rows, right=range(1, len(names) + 1))), end="\n\n")
-    for load, facts in record["engines"].get(OWN, {}).items():
-        if facts.get("runs") == "baseline":  # a busy machine may have misled the tuning
-            print(f"in {load}, {OWN} runs PyTorch: the plan was not faster when it was tuned")
+    for engine, by_load in record["engines"].items():
+        for load, facts in by_load.items():
+            if facts.get("runs") == "baseline":  # a busy machine may have misled the tuning
+                print(
+                    f"in {load}, {engine} runs PyTorch: the plan was not faster when it was tuned"
+                )
+            if left := facts.get("left"):
+                print(f"in {load}, {engine} leaves {left:.1%} of the predicted time to PyTorch")
     turns = [turn for own in record["loads"].values() for each in own.values() for turn in each]
     for key, who in (
         ("idle_cpus", "processes that should sleep"),

@@ -7,7 +7,6 @@
 
 #include "aten_algo/strided.h"
 #include "provider/epilogue.h"
-#include "provider/kernel.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -28,34 +27,20 @@ at::Tensor run_eltwise(const EltwiseProblem& eltwise, const Primitive& primitive
                        const KernelArgs& args) {
   const at::Tensor first = to_strided(args.src[0], primitive.src);
   if (eltwise.kind == EltwiseKind::kActivation) {
-    return to_strided(activated(first, eltwise.epilogue[0]), primitive.dst);
+    return activated(first, eltwise.epilogue[0]);
   }
   const at::Tensor second = to_strided(args.src[1], primitive.src);
-  const at::Tensor combined = eltwise.kind == EltwiseKind::kAdd   ? at::add(first, second)
-                              : eltwise.kind == EltwiseKind::kMul ? at::mul(first, second)
-                                                                  : at::sub(first, second);
-  at::Tensor dst = to_strided(combined, primitive.dst);
+  at::Tensor dst = eltwise.kind == EltwiseKind::kAdd   ? at::add(first, second)
+                   : eltwise.kind == EltwiseKind::kMul ? at::mul(first, second)
+                                                       : at::sub(first, second);
   for (const PostOp& op : eltwise.epilogue) apply_activation(dst, op);
   return dst;
-}
-
-Kernel prepare_eltwise(const Problem& problem, const Primitive& primitive, const Device&) {
-  return {.problem = problem,
-          .primitive = primitive,
-          .run = [eltwise = std::get<EltwiseProblem>(problem), primitive](
-                     const KernelArgs& args) { return run_eltwise(eltwise, primitive, args); },
-          .makes_dst = true};
 }
 
 }  // namespace
 
 Algorithm eltwise() {
-  return {.name = "aten.eltwise",
-          .version = 1,
-          .runs_on_cuda = true,
-          .offer = offer_eltwise,
-          .prepare = prepare_eltwise,
-          .is_fallback = true};
+  return strided_algorithm<EltwiseProblem>("aten.eltwise", offer_eltwise, run_eltwise);
 }
 
 }  // namespace torchalgo::aten

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "aten_algo/strided.h"
-#include "provider/kernel.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -81,30 +80,15 @@ at::Tensor compute(const ChannelSumsProblem& problem, std::span<const at::Tensor
 
 template <class P>
 Algorithm row(std::string_view name, std::string_view what) {
-  Algorithm algorithm;
-  algorithm.name = name;
-  algorithm.runs_on_cuda = true;
-  algorithm.is_fallback = true;
-  algorithm.offer = [name, what](const Problem& problem, const Device&) -> Offer {
+  const auto offer = [name, what](const Problem& problem, const Device&) -> Offer {
     if (!std::holds_alternative<P>(problem)) return {{}, "runs " + std::string(what) + " only"};
     if (!epilogue_of(problem).empty()) return {{}, "applies nothing to its result"};
     return offer_strided(name);
   };
-  algorithm.prepare = [](const Problem& problem, const Primitive& primitive, const Device&) {
-    Kernel kernel = {.problem = problem,
-                     .primitive = primitive,
-                     .packing = to_string(primitive),
-                     .makes_dst = true};
-    kernel.run = [own = std::get<P>(problem), primitive](const KernelArgs& args) {
-      return to_strided(compute(own, strided_inputs(primitive, args), args), primitive.dst);
-    };
-    if (!weight_sizes(problem).empty()) {
-      kernel.pack = [](const Weights& weights) -> Packed { return weights; };
-      kernel.packed_bytes = [] { return 0; };  // the model's own
-    }
-    return kernel;
-  };
-  return algorithm;
+  return strided_algorithm<P>(name, offer,
+                              [](const P& own, const Primitive& primitive, const KernelArgs& args) {
+                                return compute(own, strided_inputs(primitive, args), args);
+                              });
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <ATen/ops/group_norm.h>
 
 #include "aten_algo/strided.h"
-#include "provider/kernel.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -20,31 +19,17 @@ at::Tensor run_group_norm(const GroupNormProblem& norm, const Primitive& primiti
   // mean. It has no correct digit if the mean is 1e3 deviations.
   const Layout exact = args.src[0].is_cpu() ? Layout::kNchw : primitive.src;
   const at::Tensor src = to_strided(args.src[0], exact);
-  const at::Tensor dst =
-      at::group_norm(src, norm.groups, args.packed[0].weights, args.packed[0].bias, norm.epsilon);
-  return to_strided(dst, primitive.dst);
-}
-
-Kernel prepare_group_norm(const Problem& problem, const Primitive& primitive, const Device&) {
-  return {.problem = problem,
-          .primitive = primitive,
-          .run = [norm = std::get<GroupNormProblem>(problem), primitive](
-                     const KernelArgs& args) { return run_group_norm(norm, primitive, args); },
-          .pack = [](const Weights& weights) -> Packed { return weights; },
-          .packed_bytes = [] { return 0; },  // the model's own
-          .packing = to_string(primitive),
-          .makes_dst = true};
+  return at::group_norm(src, norm.groups, args.packed[0].weights, args.packed[0].bias,
+                        norm.epsilon);
 }
 
 }  // namespace
 
 Algorithm group_norm() {
-  return {.name = "aten.group_norm",
-          .version = 2,
-          .runs_on_cuda = true,
-          .offer = offer_group_norm,
-          .prepare = prepare_group_norm,
-          .is_fallback = true};
+  Algorithm algorithm =
+      strided_algorithm<GroupNormProblem>("aten.group_norm", offer_group_norm, run_group_norm);
+  algorithm.version = 2;
+  return algorithm;
 }
 
 }  // namespace torchalgo::aten

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "aten_algo/strided.h"
 #include "provider/channel_norm.h"
-#include "provider/kernel.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -12,34 +11,16 @@ Offer offer_layer_norm(const Problem& problem, const Device&) {
   return offer_strided("aten.layer_norm");
 }
 
-at::Tensor run_layer_norm(const LayerNormProblem& problem, const Primitive& primitive,
+at::Tensor run_layer_norm(const LayerNormProblem& problem, const Primitive&,
                           const KernelArgs& args) {
   const LayerWeights& layer = args.packed[0];
-  return to_strided(
-      channel_norm(problem.kind, args.src[0], layer.weights, layer.bias, problem.epsilon, 1),
-      primitive.dst);
-}
-
-Kernel prepare_layer_norm(const Problem& problem, const Primitive& primitive, const Device&) {
-  return {.problem = problem,
-          .primitive = primitive,
-          .run = [norm = std::get<LayerNormProblem>(problem), primitive](
-                     const KernelArgs& args) { return run_layer_norm(norm, primitive, args); },
-          .pack = [](const Weights& weights) -> Packed { return weights; },
-          .packed_bytes = [] { return 0; },  // the model's own
-          .packing = to_string(primitive),
-          .makes_dst = true};
+  return channel_norm(problem.kind, args.src[0], layer.weights, layer.bias, problem.epsilon, 1);
 }
 
 }  // namespace
 
 Algorithm layer_norm() {
-  return {.name = "aten.layer_norm",
-          .version = 1,
-          .runs_on_cuda = true,
-          .offer = offer_layer_norm,
-          .prepare = prepare_layer_norm,
-          .is_fallback = true};
+  return strided_algorithm<LayerNormProblem>("aten.layer_norm", offer_layer_norm, run_layer_norm);
 }
 
 }  // namespace torchalgo::aten

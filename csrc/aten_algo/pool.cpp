@@ -3,10 +3,10 @@
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/max_pool2d.h>
 
+#include <array>
 #include <optional>
 
 #include "aten_algo/strided.h"
-#include "provider/kernel.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -23,42 +23,19 @@ Offer offer_pool(const Problem& problem, const Device& device) {
 
 at::Tensor run_pool(const PoolProblem& pool, const Primitive& primitive, const KernelArgs& args) {
   const at::Tensor src = to_strided(args.src[0], primitive.src);
-  at::Tensor dst;
-  switch (pool.kind) {
-    case PoolKind::kMax:
-      dst = at::max_pool2d(src, {pool.r, pool.s}, {pool.stride_h, pool.stride_w},
-                           {pool.pad_h, pool.pad_w}, {pool.dilation_h, pool.dilation_w},
-                           pool.ceil_mode);
-      break;
-    case PoolKind::kAverage:
-      dst = at::avg_pool2d(src, {pool.r, pool.s}, {pool.stride_h, pool.stride_w},
-                           {pool.pad_h, pool.pad_w}, pool.ceil_mode, pool.count_include_pad,
-                           std::nullopt);
-      break;
-    case PoolKind::kAdaptiveAverage:
-      dst = at::adaptive_avg_pool2d(src, {pool.p, pool.q});
-      break;
-  }
-  return to_strided(dst, primitive.dst);
-}
-
-Kernel prepare_pool(const Problem& problem, const Primitive& primitive, const Device&) {
-  return {.problem = problem,
-          .primitive = primitive,
-          .run = [pool = std::get<PoolProblem>(problem),
-                  primitive](const KernelArgs& args) { return run_pool(pool, primitive, args); },
-          .makes_dst = true};
+  if (pool.kind == PoolKind::kAdaptiveAverage)
+    return at::adaptive_avg_pool2d(src, {pool.p, pool.q});
+  const std::array<std::int64_t, 2> window = {pool.r, pool.s}, pad = {pool.pad_h, pool.pad_w};
+  const std::array<std::int64_t, 2> stride = {pool.stride_h, pool.stride_w};
+  if (pool.kind == PoolKind::kMax)
+    return at::max_pool2d(src, window, stride, pad, {pool.dilation_h, pool.dilation_w},
+                          pool.ceil_mode);
+  return at::avg_pool2d(src, window, stride, pad, pool.ceil_mode, pool.count_include_pad,
+                        /*divisor_override=*/std::nullopt);
 }
 
 }  // namespace
 
-Algorithm pool() {
-  return {.name = "aten.pool",
-          .version = 1,
-          .runs_on_cuda = true,
-          .offer = offer_pool,
-          .prepare = prepare_pool,
-          .is_fallback = true};
-}
+Algorithm pool() { return strided_algorithm<PoolProblem>("aten.pool", offer_pool, run_pool); }
 
 }  // namespace torchalgo::aten

@@ -2,7 +2,6 @@
 #include <ATen/ops/channel_shuffle.h>
 
 #include "aten_algo/strided.h"
-#include "provider/kernel.h"
 
 namespace torchalgo::aten {
 namespace {
@@ -12,27 +11,15 @@ Offer offer_shuffle(const Problem& problem, const Device& device) {
   return offer_with_bf16("aten.shuffle", problem, device);
 }
 
-Kernel prepare_shuffle(const Problem& problem, const Primitive& primitive, const Device&) {
-  return {
-      .problem = problem,
-      .primitive = primitive,
-      .run =
-          [groups = std::get<ShuffleProblem>(problem).groups, primitive](const KernelArgs& args) {
-            const at::Tensor src = to_strided(args.src[0], primitive.src);
-            return to_strided(at::channel_shuffle(src, groups), primitive.dst);
-          },
-      .makes_dst = true};
+at::Tensor run_shuffle(const ShuffleProblem& shuffle, const Primitive& primitive,
+                       const KernelArgs& args) {
+  return at::channel_shuffle(to_strided(args.src[0], primitive.src), shuffle.groups);
 }
 
 }  // namespace
 
 Algorithm shuffle() {
-  return {.name = "aten.shuffle",
-          .version = 1,
-          .runs_on_cuda = true,
-          .offer = offer_shuffle,
-          .prepare = prepare_shuffle,
-          .is_fallback = true};
+  return strided_algorithm<ShuffleProblem>("aten.shuffle", offer_shuffle, run_shuffle);
 }
 
 }  // namespace torchalgo::aten

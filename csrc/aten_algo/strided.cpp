@@ -2,6 +2,7 @@
 #include "aten_algo/strided.h"
 
 #include <string>
+#include <utility>
 
 namespace torchalgo {
 
@@ -28,6 +29,21 @@ Offer offer_with_bf16(std::string_view name, const Problem& problem, const Devic
   if (device.has_amx && dtype_of(problem) == DType::kF32)
     offer.primitives.push_back({std::string(name), Layout::kNhwcBf16, Layout::kNhwcBf16, 0});
   return offer;
+}
+
+Kernel strided_kernel(const Problem& problem, const Primitive& primitive,
+                      std::function<at::Tensor(const KernelArgs&)> run) {
+  Kernel kernel = {.problem = problem,
+                   .primitive = primitive,
+                   .run = [run = std::move(run), dst = primitive.dst](
+                              const KernelArgs& args) { return to_strided(run(args), dst); },
+                   .packing = to_string(primitive),
+                   .makes_dst = true};
+  if (!weight_sizes(problem).empty()) {
+    kernel.pack = [](const Weights& weights) -> Packed { return weights; };
+    kernel.packed_bytes = [] { return 0; };  // the model's own
+  }
+  return kernel;
 }
 
 }  // namespace torchalgo

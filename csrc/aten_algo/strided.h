@@ -3,10 +3,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <string_view>
+#include <utility>
+#include <variant>
 
 #include "ir/algorithm.h"
 #include "ir/layout.h"
+#include "provider/kernel.h"
 #include "provider/tensor_shape.h"
 
 namespace torchalgo {
@@ -26,5 +30,27 @@ namespace torchalgo {
 /// Without AMX, ATen's operations in bf16 are slower than those in f32.
 [[nodiscard]] Offer offer_with_bf16(std::string_view name, const Problem& problem,
                                     const Device& device);
+
+/// Returns the kernel that calls `run` with the model's own weights, and gives its result the
+/// strides of primitive.dst.
+[[nodiscard]] Kernel strided_kernel(const Problem& problem, const Primitive& primitive,
+                                    std::function<at::Tensor(const KernelArgs&)> run);
+
+/// Makes the algorithm of ATen whose strided_kernel() for a problem of type P calls `run`.
+template <class P>
+[[nodiscard]] Algorithm strided_algorithm(std::string_view name,
+                                          std::function<Offer(const Problem&, const Device&)> offer,
+                                          at::Tensor (*run)(const P&, const Primitive&,
+                                                            const KernelArgs&)) {
+  return {.name = name,
+          .runs_on_cuda = true,
+          .offer = std::move(offer),
+          .prepare =
+              [run](const Problem& problem, const Primitive& primitive, const Device&) {
+                return strided_kernel(problem, primitive,
+                                      std::bind_front(run, std::get<P>(problem), primitive));
+              },
+          .is_fallback = true};
+}
 
 }  // namespace torchalgo

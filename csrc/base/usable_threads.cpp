@@ -24,27 +24,26 @@ bool has_word(const std::string& list, const std::string& word) {
   return ("," + list + ",").find("," + word + ",") != std::string::npos;
 }
 
-// A hierarchy of control groups that limits CPU time.
+// A hierarchy of control groups, which may limit CPU time.
 struct Hierarchy {
   bool is_v2 = false;
   std::string root, mount;  // the group that is visible at a directory, and this directory
 };
 
-// A line is "36 35 98:0 /root /mount options [more ...] - type source super-options".
+// A line is "36 35 98:0 /root /mount options [more ...] - type source".
 std::vector<Hierarchy> hierarchies(const fs::path& root) {
   std::vector<Hierarchy> found;
   std::ifstream file(root / "proc/self/mountinfo");
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
-    std::string skipped, type, options;
+    std::string skipped, type;
     Hierarchy hierarchy;
     words >> skipped >> skipped >> skipped >> hierarchy.root >> hierarchy.mount;
     while (words >> skipped && skipped != "-") {
     }
-    words >> type >> skipped >> options;
+    words >> type;
     hierarchy.is_v2 = type == "cgroup2";
-    if (hierarchy.is_v2 || (type == "cgroup" && has_word(options, "cpu")))
-      found.push_back(std::move(hierarchy));
+    if (hierarchy.is_v2 || type == "cgroup") found.push_back(std::move(hierarchy));
   }
   return found;
 }
@@ -77,9 +76,10 @@ double quota_of(const fs::path& group, bool is_v2) {
 // Returns the least quota of the group of this process and the groups that contain it.
 double least_quota(const fs::path& root, const Hierarchy& hierarchy) {
   const fs::path top = (root / hierarchy.mount.substr(1)).lexically_normal();
-  fs::path group = fs::path(group_of(root, hierarchy.is_v2)).lexically_relative(hierarchy.root);
-  // A container may see its own group only, while the path is that of the host.
-  if (group.empty() || *group.begin() == "..") group = ".";
+  // A container may see its own group only, while the path is that of the host. It leads to no file
+  // then.
+  const fs::path group =
+      fs::path(group_of(root, hierarchy.is_v2)).lexically_relative(hierarchy.root);
   double least = quota_of(top, hierarchy.is_v2);
   fs::path path = top;
   for (const fs::path& part : group) {
@@ -107,9 +107,11 @@ int quota_threads(const fs::path& root) {
   double least = HUGE_VAL;
   for (const Hierarchy& hierarchy : hierarchies(root))
     least = std::min(least, least_quota(root, hierarchy));
-  return least < INT_MAX ? std::max(1, static_cast<int>(std::ceil(least))) : INT_MAX;
+  return least < INT_MAX ? static_cast<int>(std::ceil(least)) : INT_MAX;
 }
 
-int usable_threads() { return std::min(affinity_threads(), quota_threads()); }
+int usable_threads(const fs::path& root) {
+  return std::min(affinity_threads(), quota_threads(root));
+}
 
 }  // namespace torchalgo

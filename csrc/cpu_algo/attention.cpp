@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -121,36 +122,35 @@ PlainKernel bind_linear(const AttentionProblem& problem, const std::string& isa,
                     TORCHALGO_PICK_KERNEL(isa, run_linear_attention));
 }
 
-PlainKernel bind_attention(const Problem& problem, const std::string& isa, int threads) {
+PlainKernel bind_attention(const std::string& isa, const Problem& problem, const Primitive&,
+                           const Device& device) {
   const auto& attention = std::get<AttentionProblem>(problem);
   PlainKernel kernel = attention.kind == AttentionKind::kLinear
-                           ? bind_linear(attention, isa, threads)
-                           : bind_softmax(attention, isa, threads);
+                           ? bind_linear(attention, isa, device.threads)
+                           : bind_softmax(attention, isa, device.threads);
   kernel.least_work = [=] { return direct_work(problem); };
   return kernel;
 }
 
+Offer offer(AttentionKind kind, std::string_view name, const std::string& isa,
+            const Problem& problem, const Device& device) {
+  const auto* attention = std::get_if<AttentionProblem>(&problem);
+  if (attention == nullptr || attention->kind != kind) {
+    return {{},
+            kind == AttentionKind::kLinear ? "needs attention without softmax"
+                                           : "needs attention with softmax"};
+  }
+  Offer offer = offer_f32(name, attention->dtype, {Layout::kNchw});
+  for (Primitive& primitive : offer.primitives)
+    primitive.workspace_bytes = bind_attention(isa, problem, primitive, device).workspace_bytes;
+  return offer;
+}
+
 Algorithm make(AttentionKind kind, std::string_view name, const std::string& isa) {
-  Algorithm algorithm;
-  algorithm.name = name;
-  algorithm.version = 1;
-  algorithm.rounding = 1;
-  algorithm.offer = [=](const Problem& problem, const Device& device) -> Offer {
-    const auto* attention = std::get_if<AttentionProblem>(&problem);
-    if (attention == nullptr || attention->kind != kind) {
-      return {{},
-              kind == AttentionKind::kLinear ? "needs attention without softmax"
-                                             : "needs attention with softmax"};
-    }
-    Offer offer = offer_f32(name, attention->dtype, {Layout::kNchw});
-    for (Primitive& primitive : offer.primitives)
-      primitive.workspace_bytes = bind_attention(problem, isa, device.threads).workspace_bytes;
-    return offer;
-  };
-  algorithm.bind = [isa](const Problem& problem, const Primitive&, const Device& device) {
-    return bind_attention(problem, isa, device.threads);
-  };
-  return algorithm;
+  return {.name = name,
+          .rounding = 1,
+          .offer = std::bind_front(offer, kind, name, isa),
+          .bind = std::bind_front(bind_attention, isa)};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 
 #include "base/error.h"
@@ -40,8 +41,7 @@ std::int64_t floats_of(const BatchShape& shape) {
 template <class Step, class Call>
 void run_in_parallel(const Threads& threads, Step step, const Call& call, std::int64_t tasks,
                      std::int64_t floats) {
-  parallel_for(threads, tasks, grain_of(std::max<std::int64_t>(floats / tasks, 1)),
-               [&](std::int64_t begin, std::int64_t end) { step(call, begin, end); });
+  parallel_for(threads, tasks, grain_of(floats / tasks), step, call);
 }
 
 void find_moments(const Kernels& kernels, const BatchShape& shape, const RunArgs& args,
@@ -195,7 +195,7 @@ Offer offer_batch_norm(const Problem& problem, const Device&) {
 }
 
 PlainKernel bind_batch_norm(const Kernels& kernels, const Problem& problem,
-                            const Primitive& primitive) {
+                            const Primitive& primitive, const Device&) {
   const auto& norm = std::get<BatchNormProblem>(problem);
   const BatchShape shape = shape_of(norm, primitive.src);
   const auto activation = clamp_of_epilogue(norm.epilogue);
@@ -245,7 +245,7 @@ Offer offer_channel_sums(const Problem& problem, const Device&) {
 }
 
 PlainKernel bind_channel_sums(const Kernels& kernels, const Problem& problem,
-                              const Primitive& primitive) {
+                              const Primitive& primitive, const Device&) {
   const kernels::GradientSums sums =
       plan_channel_sums(std::get<ChannelSumsProblem>(problem), primitive.src);
   return {.workspace_bytes = bytes_of_partial_sums(sums.shape, sums.kind),
@@ -262,23 +262,16 @@ Algorithms batch_norm(const std::string& isa) {
       TORCHALGO_PICK_KERNEL(isa, measure_groups), TORCHALGO_PICK_KERNEL(isa, combine_moments),
       TORCHALGO_PICK_KERNEL(isa, add_up_gradients), TORCHALGO_PICK_KERNEL(isa, combine_gradients),
       TORCHALGO_PICK_KERNEL(isa, run_normalize)};
-  Algorithm norm;
-  norm.name = "cpu.batch_norm";
-  norm.version = 2;
-  norm.rounding = 1;
-  norm.offer = offer_batch_norm;
-  norm.bind = [kernels](const Problem& problem, const Primitive& primitive, const Device&) {
-    return bind_batch_norm(kernels, problem, primitive);
-  };
-  Algorithm sums;
-  sums.name = "cpu.channel_sums";
-  sums.version = 2;
-  sums.rounding = 1;
-  sums.offer = offer_channel_sums;
-  sums.bind = [kernels](const Problem& problem, const Primitive& primitive, const Device&) {
-    return bind_channel_sums(kernels, problem, primitive);
-  };
-  return {norm, sums};
+  return {{.name = "cpu.batch_norm",
+           .version = 2,
+           .rounding = 1,
+           .offer = offer_batch_norm,
+           .bind = std::bind_front(bind_batch_norm, kernels)},
+          {.name = "cpu.channel_sums",
+           .version = 2,
+           .rounding = 1,
+           .offer = offer_channel_sums,
+           .bind = std::bind_front(bind_channel_sums, kernels)}};
 }
 
 }  // namespace torchalgo::cpu

@@ -3,6 +3,7 @@
 // rows by block of rows. The tensors between them lie in nhwc and stay in L2.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "cpu_algo/conv_chain.h"
 #include "cpu_algo/depthwise.h"
 #include "cpu_algo/kernels/row_range.h"
+#include "cpu_algo/same_layout.h"
 #include "ir/algorithm.h"
 
 namespace torchalgo::cpu {
@@ -251,34 +253,27 @@ Offer offer_all(const Problem& problem, const Device& device) {
   return {{{kName, kLayout, kLayout, slice_bytes(plan) * device.threads}}, {}};
 }
 
+PlainKernel bind(const std::string& isa, const Problem& problem, const Primitive& primitive,
+                 const Device& device) {
+  const Kernels kernels = {pick_bf16_conv(isa, device.has_amx),
+                           TORCHALGO_PICK_KERNEL(isa, run_depthwise_bf16)};
+  const std::int64_t slices = device.threads;
+  const ChainParts parts = parts_of(problem);
+  const Plan plan = plan_chain(parts, slices);
+  return {.workspace_bytes = slice_bytes(plan) * slices,
+          .packed = packed_of(plan, parts),
+          .packing = to_string(primitive),
+          .pack = [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
+                      const Threads& threads) { pack(plan, problem, model, to, threads); },
+          .run = [=](const RunArgs& args,
+                     const Threads& threads) { run(kernels, plan, slices, args, threads); }};
+}
+
 }  // namespace
 
 Algorithm bf16_chain(const std::string& isa) {
-  Algorithm algorithm;
-  algorithm.name = kName;
-  algorithm.rounding = 1;
-  algorithm.offer_all = offer_all;
-  algorithm.offer = [](const Problem& problem, const Device& device) -> Offer {
-    Offer offer = offer_all(problem, device);
-    if (offer.refusal.empty() && !device.has_amx) return {{}, "needs a processor with AMX"};
-    return offer;
-  };
-  algorithm.bind = [isa](const Problem& problem, const Primitive& primitive, const Device& device) {
-    const Kernels kernels = {pick_bf16_conv(isa, device.has_amx),
-                             TORCHALGO_PICK_KERNEL(isa, run_depthwise_bf16)};
-    const std::int64_t slices = device.threads;
-    const ChainParts parts = parts_of(problem);
-    const Plan plan = plan_chain(parts, slices);
-    return PlainKernel{
-        .workspace_bytes = slice_bytes(plan) * slices,
-        .packed = packed_of(plan, parts),
-        .packing = to_string(primitive),
-        .pack = [=](std::span<const LayerPointers> model, std::span<const PackedPointers> to,
-                    const Threads& threads) { pack(plan, problem, model, to, threads); },
-        .run = [=](const RunArgs& args,
-                   const Threads& threads) { run(kernels, plan, slices, args, threads); }};
-  };
-  return algorithm;
+  return with_bf16_if_amx(
+      {.name = kName, .rounding = 1, .offer = offer_all, .bind = std::bind_front(bind, isa)});
 }
 
 }  // namespace torchalgo::cpu

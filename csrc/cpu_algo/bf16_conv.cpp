@@ -9,6 +9,7 @@
 #include "cpu_algo/conv.h"
 #include "cpu_algo/conv_gemm.h"
 #include "cpu_algo/rounding.h"
+#include "cpu_algo/same_layout.h"
 #include "ir/algorithm.h"
 
 namespace torchalgo::cpu {
@@ -277,21 +278,15 @@ Offer offer_all_layouts(const Problem& problem, const Device& device) {
 
 // Makes the algorithm for bf16 with sums in f32. It is fast on processors with AMX only.
 Algorithm bf16_conv(const std::string& isa) {
-  Algorithm algorithm;
-  algorithm.name = kName;
-  algorithm.rounding = 1;
-  algorithm.offer_all = offer_all_layouts;
-  algorithm.offer = [](const Problem& problem, const Device& device) -> Offer {
-    Offer offer = offer_all_layouts(problem, device);
-    if (offer.refusal.empty() && !device.has_amx) return {{}, "needs a processor with AMX"};
-    return offer;
-  };
-  algorithm.bind = [isa](const Problem& problem, const Primitive& primitive, const Device& device) {
-    const bool has_amx = device.has_amx && isa == "avx512";
-    return bind(TORCHALGO_PICK_AMX_KERNEL(has_amx, isa, bf16_conv), std::get<ConvProblem>(problem),
-                primitive, device.threads);
-  };
-  return algorithm;
+  return with_bf16_if_amx(
+      {.name = kName,
+       .rounding = 1,
+       .offer = offer_all_layouts,
+       .bind = [isa](const Problem& problem, const Primitive& primitive, const Device& device) {
+         const bool has_amx = device.has_amx && isa == "avx512";
+         return bind(TORCHALGO_PICK_AMX_KERNEL(has_amx, isa, bf16_conv),
+                     std::get<ConvProblem>(problem), primitive, device.threads);
+       }});
 }
 
 }  // namespace torchalgo::cpu

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxSources = 128;  // their list lies on the stack, as run allocates nothing
 
-Offer offer_concat(const Problem& problem) {
+Offer offer_concat(const Problem& problem, const Device&) {
   const auto* concat = std::get_if<ConcatProblem>(&problem);
   if (concat == nullptr) return {{}, "needs a concatenation"};
   if (concat->groups > 1) return {{}, "leaves channels as they are"};
@@ -70,27 +70,23 @@ void run_parts(const PartKernels& run, const kernels::Concat& concat, Layout lay
   const LaneShape shape = lane_shape(layout, n, concat.channels);
   const auto runs = is_typed(layout) ? run.runs_bf16 : run.runs;
   if (by_blocks) {
-    parallel_for(threads, shape.groups, grain_of(concat.pixels * shape.lanes),
-                 [&](std::int64_t begin, std::int64_t end) { run.blocks(concat, begin, end); });
+    parallel_for(threads, shape.groups, grain_of(concat.pixels * shape.lanes), run.blocks, concat);
   } else {
-    parallel_for(threads, shape.groups * concat.pixels * shape.lanes, grain_of(1),
-                 [&](std::int64_t begin, std::int64_t end) { runs(concat, begin, end); });
+    parallel_for(threads, shape.groups * concat.pixels * shape.lanes, grain_of(1), runs, concat);
   }
 }
 
 Algorithm concat(const std::string& isa) {
-  Algorithm algorithm;
-  algorithm.name = "cpu.concat";
-  algorithm.rounding = 1;
-  set_offers(algorithm, offer_concat);
-  algorithm.bind = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
-                                             const Device&) -> PlainKernel {
-    return {.run = [run, concat = std::get<ConcatProblem>(problem), layout = primitive.src](
-                       const RunArgs& args, const Threads& threads) {
-      run_concat(run, concat, layout, args, threads);
-    }};
+  const auto bind = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
+                                              const Device&) {
+    return PlainKernel{
+        .run = [run, concat = std::get<ConcatProblem>(problem), layout = primitive.src](
+                   const RunArgs& args, const Threads& threads) {
+          run_concat(run, concat, layout, args, threads);
+        }};
   };
-  return algorithm;
+  return with_bf16_if_amx(
+      {.name = "cpu.concat", .rounding = 1, .offer = offer_concat, .bind = bind});
 }
 
 }  // namespace torchalgo::cpu

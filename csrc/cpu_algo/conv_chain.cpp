@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -361,18 +362,11 @@ PlainKernel bind(const Kernels& kernels, const Problem& problem, const Primitive
 
 Algorithm conv_chain(const std::string& isa) {
   const Kernels kernels = {conv_gemm_build(isa), TORCHALGO_PICK_KERNEL(isa, run_depthwise)};
-  Algorithm algorithm;
-  algorithm.name = "cpu.conv_chain";
-  algorithm.rounding = 1;
-  algorithm.version = 4;
-  algorithm.offer = [kernels](const Problem& problem, const Device& device) {
-    return offer(kernels, problem, device);
-  };
-  algorithm.bind = [kernels](const Problem& problem, const Primitive& primitive,
-                             const Device& device) {
-    return bind(kernels, problem, primitive, device);
-  };
-  return algorithm;
+  return {.name = "cpu.conv_chain",
+          .version = 4,
+          .rounding = 1,
+          .offer = std::bind_front(offer, kernels),
+          .bind = std::bind_front(bind, kernels)};
 }
 
 }  // namespace torchalgo::cpu

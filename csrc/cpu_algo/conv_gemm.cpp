@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "base/error.h"
 #include "cpu_algo/backward_data.h"
@@ -400,21 +401,15 @@ Offer offer(const ConvGemmAlgorithm& own, const ConvGemmBuild& build, const Prob
 
 }  // namespace
 
-Algorithm make_conv_gemm(ConvGemmAlgorithm own, std::string_view isa) {
+Algorithm make_conv_gemm(const ConvGemmAlgorithm& own, std::string_view isa) {
   ConvGemmBuild build = conv_gemm_build(isa);
   build.strassen = own.strassen;
-  Algorithm algorithm;
-  algorithm.name = own.name;
-  algorithm.rounding = 1;
+  Algorithm algorithm = {.name = own.name,
+                         .version = own.version,
+                         .rounding = 1,
+                         .offer = std::bind_front(offer, own, build),
+                         .bind = std::bind_front(bind, build)};
   if (own.strassen) algorithm.numerics = {"strassen"};
-  algorithm.version = own.version;
-  algorithm.offer = [own = std::move(own), build](const Problem& problem, const Device& device) {
-    return offer(own, build, problem, device);
-  };
-  algorithm.bind = [build](const Problem& problem, const Primitive& primitive,
-                           const Device& device) {
-    return bind(build, problem, primitive, device);
-  };
   return with_backward_data(std::move(algorithm));
 }
 

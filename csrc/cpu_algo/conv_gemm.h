@@ -99,6 +99,6 @@ struct ConvGemmAlgorithm {
   std::vector<int> widths = {};
   bool strassen = false;  // runs kernels::strassen; offers only what can_strassen accepts
 };
-[[nodiscard]] Algorithm make_conv_gemm(ConvGemmAlgorithm own, std::string_view isa);
+[[nodiscard]] Algorithm make_conv_gemm(const ConvGemmAlgorithm& own, std::string_view isa);
 
 }  // namespace torchalgo::cpu

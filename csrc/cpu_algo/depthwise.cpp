@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -113,7 +114,7 @@ PlainKernel bind(const ConvProblem& conv, Layout layout, DepthwiseRun run, std::
               }};
 }
 
-Offer offer(const DepthwiseAlgorithm& depthwise, const Problem& problem) {
+Offer offer(const DepthwiseAlgorithm& depthwise, const Problem& problem, const Device&) {
   const auto* conv = std::get_if<ConvProblem>(&problem);
   if (conv == nullptr) return {{}, "needs a convolution"};
   std::string refusal = refuse_conv(*conv);
@@ -134,21 +135,19 @@ Offer offer(const DepthwiseAlgorithm& depthwise, const Problem& problem) {
 }  // namespace
 
 Algorithm make_depthwise(const DepthwiseAlgorithm& depthwise) {
-  Algorithm algorithm;
-  algorithm.name = depthwise.name;
-  algorithm.version = depthwise.version;
-  algorithm.rounding = 1;
-  set_offers(algorithm, [depthwise](const Problem& problem) { return offer(depthwise, problem); });
-  algorithm.bind = [depthwise](const Problem& problem, const Primitive& primitive,
-                               const Device& device) {
-    const auto& conv = std::get<ConvProblem>(problem);
+  const auto bind_own = [depthwise](const Problem& problem, const Primitive& primitive,
+                                    const Device& device) {
     const auto run_bf16 = device.has_amx ? depthwise.run_with_amx : depthwise.run_bf16;
     const auto run = is_typed(primitive.src) ? run_bf16 : depthwise.run;
-    PlainKernel kernel = bind(conv, primitive.src, run, device.threads);
+    PlainKernel kernel = bind(std::get<ConvProblem>(problem), primitive.src, run, device.threads);
     kernel.least_work = [=] { return direct_work(problem); };
     return kernel;
   };
-  return with_backward_data(std::move(algorithm));
+  return with_backward_data(with_bf16_if_amx({.name = depthwise.name,
+                                              .version = depthwise.version,
+                                              .rounding = 1,
+                                              .offer = std::bind_front(offer, depthwise),
+                                              .bind = bind_own}));
 }
 
 namespace {

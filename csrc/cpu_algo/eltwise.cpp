@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/eltwise.h"
 
+#include <functional>
+
 #include "base/error.h"
 #include "cpu_algo/kernels/scale_shift.h"
 #include "cpu_algo/same_layout.h"
@@ -14,7 +16,8 @@ struct EltwiseKernels {
   ClearPadLanes clear_pad_lanes;  // null for layouts without pad lanes
 };
 
-Offer offer_eltwise(std::string_view name, EltwiseKind kind, const Problem& problem) {
+Offer offer_eltwise(std::string_view name, EltwiseKind kind, const Problem& problem,
+                    const Device&) {
   const auto* eltwise = std::get_if<EltwiseProblem>(&problem);
   if (eltwise == nullptr || eltwise->kind != kind) {
     return {{},
@@ -61,9 +64,7 @@ EltwisePlan plan_eltwise(const EltwiseKernels& kernels, const EltwiseProblem& pr
 void run_flat(const EltwisePlan& plan, const RunArgs& args, const Threads& threads) {
   const kernels::Eltwise eltwise = {args.src[0], args.src.size() > 1 ? args.src[1] : nullptr,
                                     args.dst, plan.activation};
-  parallel_for(threads, plan.floats(), grain_of(1), [&](std::int64_t begin, std::int64_t end) {
-    plan.kernels.flat(eltwise, begin, end);
-  });
+  parallel_for(threads, plan.floats(), grain_of(1), plan.kernels.flat, eltwise);
 }
 
 /// Runs an operation whose second tensor holds one scale or shift per channel of each image.
@@ -77,9 +78,8 @@ void run_channelwise(const EltwisePlan& plan, const RunArgs& args, const Threads
   affine.lanes = plan.shape.lanes;
   affine.periods = plan.shape.groups;
   affine.activation = plan.activation;
-  parallel_for(
-      threads, plan.shape.groups * affine.pixels, grain_of(plan.shape.lanes),
-      [&](std::int64_t begin, std::int64_t end) { plan.kernels.channelwise(affine, begin, end); });
+  parallel_for(threads, plan.shape.groups * affine.pixels, grain_of(plan.shape.lanes),
+               plan.kernels.channelwise, affine);
 }
 
 void run_eltwise(const EltwisePlan& plan, const RunArgs& args, const Threads& threads) {
@@ -96,21 +96,18 @@ void run_eltwise(const EltwisePlan& plan, const RunArgs& args, const Threads& th
 
 Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels& kernels,
                    const EltwiseKernels& kernels_bf16) {
-  Algorithm algorithm;
-  algorithm.name = name;
-  algorithm.rounding = 1;
-  algorithm.version = 3;
-  set_offers(algorithm,
-             [name, kind](const Problem& problem) { return offer_eltwise(name, kind, problem); });
-  algorithm.bind = [kernels, kernels_bf16](const Problem& problem, const Primitive& primitive,
-                                           const Device&) -> PlainKernel {
+  const auto bind = [=](const Problem& problem, const Primitive& primitive, const Device&) {
     const EltwisePlan plan = plan_eltwise(is_typed(primitive.src) ? kernels_bf16 : kernels,
                                           std::get<EltwiseProblem>(problem), primitive.src);
-    return {.run = [plan](const RunArgs& args, const Threads& threads) {
+    return PlainKernel{.run = [plan](const RunArgs& args, const Threads& threads) {
       run_eltwise(plan, args, threads);
     }};
   };
-  return algorithm;
+  return with_bf16_if_amx({.name = name,
+                           .version = 3,
+                           .rounding = 1,
+                           .offer = std::bind_front(offer_eltwise, name, kind),
+                           .bind = bind});
 }
 
 Offer offer_gradient(const Problem& problem, const Device&) {
@@ -121,23 +118,21 @@ Offer offer_gradient(const Problem& problem, const Device&) {
 }
 
 Algorithm make_gradient(const EltwiseKernels& kernels) {
-  Algorithm algorithm;
-  algorithm.name = "cpu.bwd_activation";
-  algorithm.rounding = 1;
-  algorithm.offer = offer_gradient;
-  algorithm.bind = [kernels](const Problem& problem, const Primitive& primitive,
-                             const Device&) -> PlainKernel {
-    const auto& gradient = std::get<ActivationGradientProblem>(problem);
-    EltwisePlan plan = {.kernels = kernels};
-    plan.activation = *only_activation({gradient.activation});
-    plan.shape = lane_shape(primitive.src, gradient.n, gradient.c);
-    plan.pixels = gradient.h * gradient.w;
-    // Pad lanes stay zero, because they are zero in the gradient.
-    return {.run = [plan](const RunArgs& args, const Threads& threads) {
-      run_flat(plan, args, threads);
-    }};
-  };
-  return algorithm;
+  return {.name = "cpu.bwd_activation",
+          .rounding = 1,
+          .offer = offer_gradient,
+          .bind = [kernels](const Problem& problem, const Primitive& primitive,
+                            const Device&) -> PlainKernel {
+            const auto& gradient = std::get<ActivationGradientProblem>(problem);
+            EltwisePlan plan = {.kernels = kernels};
+            plan.activation = *only_activation({gradient.activation});
+            plan.shape = lane_shape(primitive.src, gradient.n, gradient.c);
+            plan.pixels = gradient.h * gradient.w;
+            // Pad lanes stay zero, because they are zero in the gradient.
+            return {.run = [plan](const RunArgs& args, const Threads& threads) {
+              run_flat(plan, args, threads);
+            }};
+          }};
 }
 
 }  // namespace

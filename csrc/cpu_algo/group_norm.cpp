@@ -66,8 +66,7 @@ PlainKernel make_kernel(const GroupNormProblem& norm, Layout layout, std::string
     call.moments = static_cast<kernels::Moments*>(args.workspace);
     call.factors = reinterpret_cast<float*>(call.moments + moments);
     const auto run_in_parallel = [&](auto step, std::int64_t tasks, std::int64_t floats) {
-      parallel_for(threads, tasks, grain_of(floats / tasks),
-                   [&](std::int64_t begin, std::int64_t end) { step(call, begin, end); });
+      parallel_for(threads, tasks, grain_of(floats / tasks), step, call);
     };
     const std::int64_t floats = all_pixels * call.lanes;
     run_in_parallel(measure, parts, floats);
@@ -91,15 +90,13 @@ Offer offer_group_norm(const Problem& problem, const Device&) {
 }  // namespace
 
 Algorithm group_norm(const std::string& isa) {
-  Algorithm algorithm;
-  algorithm.name = "cpu.group_norm";
-  algorithm.version = 1;
-  algorithm.rounding = 1;
-  algorithm.offer = offer_group_norm;
-  algorithm.bind = [isa](const Problem& problem, const Primitive& primitive, const Device&) {
-    return make_kernel(std::get<GroupNormProblem>(problem), primitive.src, isa);
-  };
-  return algorithm;
+  return {.name = "cpu.group_norm",
+          .version = 1,
+          .rounding = 1,
+          .offer = offer_group_norm,
+          .bind = [isa](const Problem& problem, const Primitive& primitive, const Device&) {
+            return make_kernel(std::get<GroupNormProblem>(problem), primitive.src, isa);
+          }};
 }
 
 }  // namespace torchalgo::cpu

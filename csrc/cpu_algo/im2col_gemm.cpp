@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 #include <algorithm>
+#include <functional>
 
 #include "base/error.h"
 #include "cpu_algo/backward_data.h"
@@ -73,7 +74,8 @@ void run(const Build& build, const ConvIm2col& sizes, std::int64_t slice_bytes, 
                        });
 }
 
-PlainKernel bind(const Build& build, const Problem& problem, const Device& device) {
+PlainKernel bind(const Build& build, const Problem& problem, const Primitive&,
+                 const Device& device) {
   const auto& conv = std::get<ConvProblem>(problem);
   const std::int64_t slices = device.threads;
   ConvIm2col sizes = plan(conv);
@@ -101,17 +103,11 @@ PlainKernel bind(const Build& build, const Problem& problem, const Device& devic
 Algorithm im2col_gemm(const std::string& isa) {
   const Build build = {TORCHALGO_PICK_KERNEL(isa, conv_im2col),
                        TORCHALGO_PICK_KERNEL(isa, conv_im2col_scratch_bytes)};
-  Algorithm algorithm;
-  algorithm.name = "cpu.im2col_gemm";
-  algorithm.rounding = 1;
-  algorithm.version = 4;
-  algorithm.offer = [build](const Problem& problem, const Device& device) {
-    return offer(build, problem, device);
-  };
-  algorithm.bind = [build](const Problem& problem, const Primitive&, const Device& device) {
-    return bind(build, problem, device);
-  };
-  return with_backward_data(std::move(algorithm));
+  return with_backward_data({.name = "cpu.im2col_gemm",
+                             .version = 4,
+                             .rounding = 1,
+                             .offer = std::bind_front(offer, build),
+                             .bind = std::bind_front(bind, build)});
 }
 
 }  // namespace torchalgo::cpu

@@ -32,8 +32,7 @@ PlainKernel make_kernel(const LayerNormProblem& norm, Layout layout, std::string
         call.scale = args.weights[0].weights;
         call.shift = args.weights[0].bias;
         call.dst = args.dst;
-        parallel_for(threads, pixels, grain,
-                     [&](std::int64_t begin, std::int64_t end) { run(call, begin, end); });
+        parallel_for(threads, pixels, grain, run, call);
       }};
 }
 
@@ -46,15 +45,13 @@ Offer offer_layer_norm(const Problem& problem, const Device&) {
 }  // namespace
 
 Algorithm layer_norm(const std::string& isa) {
-  Algorithm algorithm;
-  algorithm.name = "cpu.layer_norm";
-  algorithm.version = 1;
-  algorithm.rounding = 1;
-  algorithm.offer = offer_layer_norm;
-  algorithm.bind = [isa](const Problem& problem, const Primitive& primitive, const Device&) {
-    return make_kernel(std::get<LayerNormProblem>(problem), primitive.src, isa);
-  };
-  return algorithm;
+  return {.name = "cpu.layer_norm",
+          .version = 1,
+          .rounding = 1,
+          .offer = offer_layer_norm,
+          .bind = [isa](const Problem& problem, const Primitive& primitive, const Device&) {
+            return make_kernel(std::get<LayerNormProblem>(problem), primitive.src, isa);
+          }};
 }
 
 }  // namespace torchalgo::cpu

@@ -155,7 +155,7 @@ PlainKernel make_kernel(const LinearProblem& linear, const std::string& variant,
   const LinearRun run = find_run(variant, isa);
   const std::int64_t rows_per_task = has_panels ? kernels::kLinearPanel : 1;
   const std::int64_t tasks = has_panels ? linear_panel_count(linear.k) : linear.k;
-  PlainKernel kernel;
+  PlainKernel kernel = {.least_work = [=] { return direct_work(linear); }};
   if (has_panels) set_packing(linear, variant, kernel);
   kernel.run = [=](const RunArgs& args, const Threads& threads) {
     kernels::Linear call = sizes;
@@ -194,19 +194,14 @@ Offer offer(const Problem& problem, const Device& device) {
 }  // namespace
 
 Algorithm linear(const std::string& isa) {
-  Algorithm algorithm;
-  algorithm.name = kPlain;
-  algorithm.rounding = 1;
-  algorithm.version = 4;
-  algorithm.offer = offer;
-  algorithm.offer_all = offer_all;
-  algorithm.bind = [isa](const Problem& problem, const Primitive& primitive, const Device&) {
-    const auto& linear = std::get<LinearProblem>(problem);
-    PlainKernel kernel = make_kernel(linear, primitive.name, isa);
-    kernel.least_work = [=] { return direct_work(problem); };
-    return kernel;
-  };
-  return algorithm;
+  return {.name = kPlain,
+          .version = 4,
+          .rounding = 1,
+          .offer = offer,
+          .offer_all = offer_all,
+          .bind = [isa](const Problem& problem, const Primitive& primitive, const Device&) {
+            return make_kernel(std::get<LinearProblem>(problem), primitive.name, isa);
+          }};
 }
 
 }  // namespace torchalgo::cpu

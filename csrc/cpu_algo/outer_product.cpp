@@ -158,7 +158,8 @@ PlainKernel make_kernel(const ConvProblem& conv, std::string_view isa, std::int6
   const Plan plan = plan_of(conv, threads);
   const auto kernels = TORCHALGO_PICK_KERNEL(isa, direct_backward_filter_kernels)();
   return {.workspace_bytes = plan.workspace_bytes(),
-          .run = [=](const RunArgs& args, const Threads& pool) { run(plan, kernels, args, pool); }};
+          .run = [=](const RunArgs& args, const Threads& pool) { run(plan, kernels, args, pool); },
+          .least_work = [=] { return direct_work(conv); }};
 }
 
 std::string refusal_of(const ConvProblem& conv) {
@@ -186,17 +187,12 @@ Offer offer(const Problem& problem, const Device& device) {
 
 // Makes the gradient with respect to weights as sums of outer products.
 Algorithm outer_product(const std::string& isa) {
-  Algorithm algorithm;
-  algorithm.name = kName;
-  algorithm.rounding = 1;
-  algorithm.offer = offer;
-  algorithm.bind = [isa](const Problem& problem, const Primitive&, const Device& device) {
-    const auto& conv = std::get<ConvProblem>(problem);
-    PlainKernel kernel = make_kernel(conv, isa, device.threads);
-    kernel.least_work = [=] { return direct_work(problem); };
-    return kernel;
-  };
-  return algorithm;
+  return {.name = kName,
+          .rounding = 1,
+          .offer = offer,
+          .bind = [isa](const Problem& problem, const Primitive&, const Device& device) {
+            return make_kernel(std::get<ConvProblem>(problem), isa, device.threads);
+          }};
 }
 
 }  // namespace torchalgo::cpu

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -182,19 +183,15 @@ Offer offer(std::string_view name, const Problem& problem, const Device& device)
 }
 
 Algorithm make(std::string_view name, const std::string& isa) {
-  Algorithm algorithm;
-  algorithm.name = name;
-  algorithm.rounding = 1;
-  algorithm.offer = [name](const Problem& problem, const Device& device) {
-    return offer(name, problem, device);
-  };
-  algorithm.bind = [isa](const Problem& problem, const Primitive& primitive, const Device& device) {
-    const auto& conv = std::get<ConvProblem>(problem);
-    PlainKernel kernel = bind_named(conv, primitive, isa, device.threads);
-    kernel.least_work = [=] { return direct_work(problem); };
-    return kernel;
-  };
-  return algorithm;
+  return {.name = name,
+          .rounding = 1,
+          .offer = std::bind_front(offer, name),
+          .bind = [isa](const Problem& problem, const Primitive& primitive, const Device& device) {
+            const auto& conv = std::get<ConvProblem>(problem);
+            PlainKernel kernel = bind_named(conv, primitive, isa, device.threads);
+            kernel.least_work = [=] { return direct_work(problem); };
+            return kernel;
+          }};
 }
 
 }  // namespace

@@ -29,6 +29,13 @@ std::int64_t floats_per_task(const kernels::Pool& pool) {
   return taps(pool.h) * taps(pool.w) * pool.w.out * pool.lane_chunk;
 }
 
+Offer offer_pool(const Problem& problem, const Device&) {
+  const auto* pool = std::get_if<PoolProblem>(&problem);
+  if (pool == nullptr) return {{}, "needs a pooling"};
+  return offer_f32("cpu.pool", pool->dtype,
+                   {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16});
+}
+
 }  // namespace
 
 kernels::Pool pool_sizes(const PoolProblem& problem, std::int64_t lanes) {
@@ -57,31 +64,21 @@ void run_pool(const PoolPlan& plan, const float* src, float* dst, const Threads&
   kernels::Pool pool = plan.pool;
   pool.src = src;
   pool.dst = dst;
-  parallel_for(threads, plan.tasks, plan.grain,
-               [&](std::int64_t begin, std::int64_t end) { plan.run(pool, begin, end); });
+  parallel_for(threads, plan.tasks, plan.grain, plan.run, pool);
 }
 
 Algorithm pool(const std::string& isa) {
-  Algorithm algorithm;
-  algorithm.name = "cpu.pool";
-  algorithm.version = 2;
-  algorithm.rounding = 1;
-  set_offers(algorithm, [](const Problem& problem) -> Offer {
-    const auto* pool = std::get_if<PoolProblem>(&problem);
-    if (pool == nullptr) return {{}, "needs a pooling"};
-    return offer_f32("cpu.pool", pool->dtype,
-                     {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16});
-  });
-  algorithm.bind = [run = TORCHALGO_PICK_KERNEL(isa, run_pool),
-                    run_bf16 = TORCHALGO_PICK_KERNEL(isa, run_pool_bf16)](
-                       const Problem& problem, const Primitive& primitive, const Device& device) {
+  const auto run = TORCHALGO_PICK_KERNEL(isa, run_pool);
+  const auto run_bf16 = TORCHALGO_PICK_KERNEL(isa, run_pool_bf16);
+  const auto bind = [=](const Problem& problem, const Primitive& primitive, const Device& device) {
     const PoolPlan plan = plan_pool(is_typed(primitive.src) ? run_bf16 : run,
                                     std::get<PoolProblem>(problem), primitive.src, device.threads);
     return PlainKernel{.run = [plan](const RunArgs& args, const Threads& threads) {
       run_pool(plan, args.src[0], args.dst, threads);
     }};
   };
-  return algorithm;
+  return with_bf16_if_amx(
+      {.name = "cpu.pool", .version = 2, .rounding = 1, .offer = offer_pool, .bind = bind});
 }
 
 }  // namespace torchalgo::cpu

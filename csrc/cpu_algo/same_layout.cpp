@@ -38,17 +38,19 @@ Offer offer_f32(std::string_view name, DType dtype, std::initializer_list<Layout
   return offer;
 }
 
-void set_offers(Algorithm& algorithm, std::function<Offer(const Problem&)> all) {
-  algorithm.offer_all = [all](const Problem& problem, const Device&) { return all(problem); };
-  algorithm.offer = [all = std::move(all)](const Problem& problem, const Device& device) {
-    Offer offer = all(problem);
-    if (!device.has_amx) {
-      std::erase_if(offer.primitives, [](const Primitive& primitive) {
-        return is_typed(primitive.src) || is_typed(primitive.dst);
-      });
-    }
+Algorithm with_bf16_if_amx(Algorithm algorithm) {
+  algorithm.offer_all = algorithm.offer;
+  algorithm.offer = [all = std::move(algorithm.offer)](const Problem& problem,
+                                                       const Device& device) {
+    Offer offer = all(problem, device);
+    if (device.has_amx || !offer.refusal.empty()) return offer;
+    std::erase_if(offer.primitives, [](const Primitive& primitive) {
+      return is_typed(primitive.src) || is_typed(primitive.dst);
+    });
+    if (offer.primitives.empty()) offer.refusal = "needs a processor with AMX";
     return offer;
   };
+  return algorithm;
 }
 
 std::optional<kernels::Activation> only_activation(const Epilogue& epilogue) {
@@ -61,8 +63,7 @@ void zero_pad_lanes(ClearPadLanes kernel, float* dst, Layout layout, std::int64_
   const std::int64_t block = block_size(layout);
   if (c % block == 0) return;
   const kernels::PadLanes lanes = {dst, (c + block - 1) / block, pixels, c % block};
-  parallel_for(threads, n * pixels, grain_of(block),
-               [&](std::int64_t begin, std::int64_t end) { kernel(lanes, begin, end); });
+  parallel_for(threads, n * pixels, grain_of(block), kernel, lanes);
 }
 
 }  // namespace torchalgo::cpu

@@ -35,9 +35,17 @@ struct LaneShape {
 [[nodiscard]] Offer offer_f32(std::string_view name, DType dtype,
                               std::initializer_list<Layout> layouts);
 
-/// Sets algorithm.offer_all to `all`. Sets algorithm.offer to the same without primitives in
-/// nhwc.bf16 if the device has no AMX, because then convolutions in f32 are faster.
-void set_offers(Algorithm& algorithm, std::function<Offer(const Problem&)> all);
+/// Returns `algorithm` with its offer as offer_all. If the device has no AMX, the new offer leaves
+/// out primitives in nhwc.bf16, because then convolutions in f32 are faster.
+[[nodiscard]] Algorithm with_bf16_if_amx(Algorithm algorithm);
+
+/// Calls run(args, begin, end) for ranges of at least `grain` tasks that cover [0, count).
+template <class Args>
+void parallel_for(const Threads& threads, std::int64_t count, std::int64_t grain,
+                  void (*run)(const Args&, std::int64_t, std::int64_t), const Args& args) {
+  parallel_for(threads, count, grain,
+               [&](std::int64_t begin, std::int64_t end) { run(args, begin, end); });
+}
 
 /// Returns the one activation that the epilogue may hold. Returns nullopt if it holds anything
 /// else.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/scale_shift.h"
 
+#include <functional>
 #include <string>
 
 #include "base/error.h"
@@ -10,7 +11,7 @@
 namespace torchalgo::cpu {
 namespace {
 
-Offer offer_scale_shift(const Problem& problem) {
+Offer offer_scale_shift(const Problem& problem, const Device&) {
   const auto* scale_shift = std::get_if<ScaleShiftProblem>(&problem);
   if (scale_shift == nullptr) return {{}, "needs a scale-shift"};
   if (!only_activation(scale_shift->epilogue)) {
@@ -26,7 +27,7 @@ struct Kernels {
 };
 
 PlainKernel bind_scale_shift(const Kernels& kernels, const Problem& problem,
-                             const Primitive& primitive) {
+                             const Primitive& primitive, const Device&) {
   const auto& affine = std::get<ScaleShiftProblem>(problem);
   const auto activation = only_activation(affine.epilogue);
   TORCHALGO_ASSERT(activation.has_value());
@@ -57,8 +58,7 @@ PlainKernel bind_scale_shift(const Kernels& kernels, const Problem& problem,
                 part.scale = args.weights[0].weights;
                 part.shift = args.weights[0].bias;
                 part.dst = args.dst;
-                parallel_for(threads, shape.groups * pixels, grain_of(shape.lanes),
-                             [&](std::int64_t begin, std::int64_t end) { run(part, begin, end); });
+                parallel_for(threads, shape.groups * pixels, grain_of(shape.lanes), run, part);
                 if (!kernels::keeps_zero(part.activation)) {
                   zero_pad_lanes(kernels.clear_pad_lanes, args.dst, layout, n, c, pixels, threads);
                 }
@@ -68,18 +68,14 @@ PlainKernel bind_scale_shift(const Kernels& kernels, const Problem& problem,
 }  // namespace
 
 Algorithm scale_shift(const std::string& isa) {
-  Algorithm algorithm;
-  algorithm.name = "cpu.scale_shift";
-  algorithm.version = 4;
-  algorithm.rounding = 1;
-  set_offers(algorithm, offer_scale_shift);
-  algorithm.bind = [kernels = Kernels{TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
-                                      TORCHALGO_PICK_KERNEL(isa, run_scale_shift_bf16),
-                                      TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)}](
-                       const Problem& problem, const Primitive& primitive, const Device&) {
-    return bind_scale_shift(kernels, problem, primitive);
-  };
-  return algorithm;
+  const Kernels kernels = {TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
+                           TORCHALGO_PICK_KERNEL(isa, run_scale_shift_bf16),
+                           TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)};
+  return with_bf16_if_amx({.name = "cpu.scale_shift",
+                           .version = 4,
+                           .rounding = 1,
+                           .offer = offer_scale_shift,
+                           .bind = std::bind_front(bind_scale_shift, kernels)});
 }
 
 }  // namespace torchalgo::cpu

@@ -4,6 +4,7 @@
 // tensor between the two operations stays in the cache.
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -211,18 +212,11 @@ PlainKernel bind(const Kernels& kernels, const Problem& problem, const Primitive
 
 Algorithm scaled_conv1x1(const std::string& isa) {
   const Kernels kernels = {conv_gemm_build(isa), TORCHALGO_PICK_KERNEL(isa, run_scale_shift)};
-  Algorithm algorithm;
-  algorithm.name = kName;
-  algorithm.rounding = 1;
-  algorithm.version = 3;
-  algorithm.offer = [kernels](const Problem& problem, const Device& device) {
-    return offer(kernels, problem, device);
-  };
-  algorithm.bind = [kernels](const Problem& problem, const Primitive& primitive,
-                             const Device& device) {
-    return bind(kernels, problem, primitive, device);
-  };
-  return algorithm;
+  return {.name = kName,
+          .version = 3,
+          .rounding = 1,
+          .offer = std::bind_front(offer, kernels),
+          .bind = std::bind_front(bind, kernels)};
 }
 
 }  // namespace torchalgo::cpu

@@ -37,7 +37,7 @@ std::optional<Shuffle> shuffle_of(const Problem& problem) {
   return Shuffle{many->dtype, many->n, many->c[0], many->h * many->w, many->groups, true};
 }
 
-Offer offer_shuffle(const Problem& problem) {
+Offer offer_shuffle(const Problem& problem, const Device&) {
   const std::optional<Shuffle> shuffle = shuffle_of(problem);
   if (!shuffle) return {{}, "needs a channel shuffle, of one tensor or of each group's"};
   if (shuffle->groups < 2 || shuffle->groups > kMostGroups) {
@@ -75,34 +75,27 @@ void run_shuffle(const InterleaveKernels& run, const Shuffle& shuffle, Layout la
   const std::int64_t channels = shuffle.channels * shuffle.groups;
   if (is_blocked(layout)) {
     const LaneShape shape = lane_shape(layout, shuffle.n, channels);
-    parallel_for(threads, shape.groups, grain_of(shuffle.pixels * block),
-                 [&](std::int64_t begin, std::int64_t end) { run.blocks(interleave, begin, end); });
+    parallel_for(threads, shape.groups, grain_of(shuffle.pixels * block), run.blocks, interleave);
   } else {
     const auto pixels = is_typed(layout) ? run.pixels_bf16 : run.pixels;
-    parallel_for(threads, shuffle.n * shuffle.pixels, grain_of(channels),
-                 [&](std::int64_t begin, std::int64_t end) { pixels(interleave, begin, end); });
+    parallel_for(threads, shuffle.n * shuffle.pixels, grain_of(channels), pixels, interleave);
   }
 }
 
 }  // namespace
 
 Algorithm shuffle(const std::string& isa) {
-  Algorithm algorithm;
-  algorithm.name = "cpu.shuffle";
-  algorithm.version = 2;
-  algorithm.rounding = 1;
-  set_offers(algorithm, offer_shuffle);
-  algorithm.bind = [run = InterleaveKernels{TORCHALGO_PICK_KERNEL(isa, run_interleave_pixels),
-                                            TORCHALGO_PICK_KERNEL(isa, run_interleave_pixels_bf16),
-                                            TORCHALGO_PICK_KERNEL(isa, run_interleave_blocks)}](
-                       const Problem& problem, const Primitive& primitive,
-                       const Device&) -> PlainKernel {
-    return {.run = [run, shuffle = *shuffle_of(problem), layout = primitive.src](
-                       const RunArgs& args, const Threads& threads) {
+  const InterleaveKernels run = {TORCHALGO_PICK_KERNEL(isa, run_interleave_pixels),
+                                 TORCHALGO_PICK_KERNEL(isa, run_interleave_pixels_bf16),
+                                 TORCHALGO_PICK_KERNEL(isa, run_interleave_blocks)};
+  const auto bind = [run](const Problem& problem, const Primitive& primitive, const Device&) {
+    return PlainKernel{.run = [run, shuffle = *shuffle_of(problem), layout = primitive.src](
+                                  const RunArgs& args, const Threads& threads) {
       run_shuffle(run, shuffle, layout, args, threads);
     }};
   };
-  return algorithm;
+  return with_bf16_if_amx(
+      {.name = "cpu.shuffle", .version = 2, .rounding = 1, .offer = offer_shuffle, .bind = bind});
 }
 
 }  // namespace torchalgo::cpu

@@ -30,26 +30,25 @@ void run_slice(const PartKernels& run, const SliceProblem& problem, Layout layou
   run_parts(run, concat, layout, problem.n, is_blocked(layout), threads);
 }
 
+Offer offer_slice(const Problem& problem, const Device&) {
+  const auto* slice = std::get_if<SliceProblem>(&problem);
+  if (slice == nullptr) return {{}, "needs a slice"};
+  return offer_f32("cpu.slice", slice->dtype,
+                   {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16});
+}
+
 }  // namespace
 
 Algorithm slice(const std::string& isa) {
-  Algorithm algorithm;
-  algorithm.name = "cpu.slice";
-  algorithm.rounding = 1;
-  set_offers(algorithm, [](const Problem& problem) -> Offer {
-    const auto* slice = std::get_if<SliceProblem>(&problem);
-    if (slice == nullptr) return {{}, "needs a slice"};
-    return offer_f32("cpu.slice", slice->dtype,
-                     {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16});
-  });
-  algorithm.bind = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
-                                             const Device&) -> PlainKernel {
-    return {.run = [run, slice = std::get<SliceProblem>(problem), layout = primitive.src](
-                       const RunArgs& args, const Threads& threads) {
-      run_slice(run, slice, layout, args, threads);
-    }};
+  const auto bind = [run = part_kernels(isa)](const Problem& problem, const Primitive& primitive,
+                                              const Device&) {
+    return PlainKernel{
+        .run = [run, slice = std::get<SliceProblem>(problem), layout = primitive.src](
+                   const RunArgs& args, const Threads& threads) {
+          run_slice(run, slice, layout, args, threads);
+        }};
   };
-  return algorithm;
+  return with_bf16_if_amx({.name = "cpu.slice", .rounding = 1, .offer = offer_slice, .bind = bind});
 }
 
 }  // namespace torchalgo::cpu

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -56,7 +57,7 @@ std::int64_t workspace_bytes(const ConvChainProblem& chain, Layout layout) {
   return 2 * pool_of(chain).n * vector_floats(chain, layout) * std::int64_t{sizeof(float)};
 }
 
-Offer offer_all(const Problem& problem) {
+Offer offer_all(const Problem& problem, const Device&) {
   const auto* chain = std::get_if<ConvChainProblem>(&problem);
   if (chain == nullptr || !std::holds_alternative<PoolProblem>(chain->layers[0]))
     return {{}, "is a global average pooling with convolutions behind it"};
@@ -183,18 +184,14 @@ Algorithm squeeze_excite(const std::string& isa) {
   const Kernels kernels = {
       TORCHALGO_PICK_KERNEL(isa, run_pool), TORCHALGO_PICK_KERNEL(isa, run_average_of_bf16),
       TORCHALGO_PICK_KERNEL(isa, run_linear_panels), TORCHALGO_PICK_KERNEL(isa, round_to_bf16)};
-  Algorithm algorithm;
-  algorithm.name = "cpu.squeeze_excite";
-  algorithm.rounding = 1;
-  algorithm.version = 4;
-  set_offers(algorithm, offer_all);
+  Algorithm algorithm = with_bf16_if_amx({.name = "cpu.squeeze_excite",
+                                          .version = 4,
+                                          .rounding = 1,
+                                          .offer = offer_all,
+                                          .bind = std::bind_front(bind, kernels)});
   algorithm.offer = [with_any_batch = std::move(algorithm.offer)](const Problem& problem,
                                                                   const Device& device) {
     return without_large_batch(with_any_batch(problem, device), problem);
-  };
-  algorithm.bind = [kernels](const Problem& problem, const Primitive& primitive,
-                             const Device& device) {
-    return bind(kernels, problem, primitive, device);
   };
   return algorithm;
 }

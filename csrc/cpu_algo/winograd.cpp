@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <span>
 #include <string>
@@ -390,12 +391,8 @@ Algorithm make_winograd(const WinogradAlgorithm& winograd, std::string_view isa)
   // the inputs that it reads, so a large value elsewhere does not reach it.
   const bool is_local = winograd.tile == kernels::WinogradTile{{2, 3}, {2, 3}};
   if (!is_local) algorithm.numerics = {"winograd"};
-  algorithm.offer = [winograd](const Problem& problem, const Device& device) {
-    return offer(winograd, problem, device);
-  };
-  algorithm.offer_all = [winograd](const Problem& problem, const Device& device) {
-    return offer_all(winograd, problem, device);
-  };
+  algorithm.offer = std::bind_front(offer, winograd);
+  algorithm.offer_all = std::bind_front(offer_all, winograd);
   algorithm.bind = [winograd, isa = std::string(isa)](
                        const Problem& problem, const Primitive& primitive, const Device& device) {
     const auto& conv = std::get<ConvProblem>(problem);

@@ -30,52 +30,31 @@ class StatusError : public Error {
 void check(const Api& api, Status status, std::string_view what);
 
 namespace detail {
+/// The attribute type that a C++ type is passed as. Code with any other type does not link.
 template <typename T>
-struct TypeOf;  // the attribute type that a C++ type is passed as
+extern const AttributeType kTypeOf;
 template <>
-struct TypeOf<bool> {
-  static constexpr AttributeType kValue = AttributeType::kBoolean;
-};
+inline constexpr AttributeType kTypeOf<bool> = AttributeType::kBoolean;
 template <>
-struct TypeOf<std::int64_t> {
-  static constexpr AttributeType kValue = AttributeType::kInt64;
-};
+inline constexpr AttributeType kTypeOf<std::int64_t> = AttributeType::kInt64;
 template <>
-struct TypeOf<float> {
-  static constexpr AttributeType kValue = AttributeType::kFloat;
-};
+inline constexpr AttributeType kTypeOf<float> = AttributeType::kFloat;
 template <>
-struct TypeOf<double> {
-  static constexpr AttributeType kValue = AttributeType::kDouble;
-};
+inline constexpr AttributeType kTypeOf<double> = AttributeType::kDouble;
 template <>
-struct TypeOf<char> {
-  static constexpr AttributeType kValue = AttributeType::kChar;
-};
+inline constexpr AttributeType kTypeOf<char> = AttributeType::kChar;
 template <>
-struct TypeOf<DataType> {
-  static constexpr AttributeType kValue = AttributeType::kDataType;
-};
+inline constexpr AttributeType kTypeOf<DataType> = AttributeType::kDataType;
 template <>
-struct TypeOf<ConvolutionMode> {
-  static constexpr AttributeType kValue = AttributeType::kConvolutionMode;
-};
+inline constexpr AttributeType kTypeOf<ConvolutionMode> = AttributeType::kConvolutionMode;
 template <>
-struct TypeOf<PointwiseMode> {
-  static constexpr AttributeType kValue = AttributeType::kPointwiseMode;
-};
+inline constexpr AttributeType kTypeOf<PointwiseMode> = AttributeType::kPointwiseMode;
 template <>
-struct TypeOf<HeuristicMode> {
-  static constexpr AttributeType kValue = AttributeType::kHeuristicMode;
-};
+inline constexpr AttributeType kTypeOf<HeuristicMode> = AttributeType::kHeuristicMode;
 template <>
-struct TypeOf<NumericalNote> {
-  static constexpr AttributeType kValue = AttributeType::kNumericalNote;
-};
+inline constexpr AttributeType kTypeOf<NumericalNote> = AttributeType::kNumericalNote;
 template <>
-struct TypeOf<BehaviorNote> {
-  static constexpr AttributeType kValue = AttributeType::kBehaviorNote;
-};
+inline constexpr AttributeType kTypeOf<BehaviorNote> = AttributeType::kBehaviorNote;
 }  // namespace detail
 
 /// A backend descriptor that is destroyed with its owner. `api` must outlive it. cuDNN copies the
@@ -102,8 +81,7 @@ class OwnedDescriptor {
   /// Sets an attribute to plain values. The attribute type follows from T.
   template <typename T>
   void set(AttributeName name, std::span<const T> values) {
-    set_raw(name, detail::TypeOf<T>::kValue, static_cast<std::int64_t>(values.size()),
-            values.data());
+    set_raw(name, detail::kTypeOf<T>, static_cast<std::int64_t>(values.size()), values.data());
   }
   template <typename T>
   void set(AttributeName name, const std::vector<T>& values) {
@@ -111,7 +89,7 @@ class OwnedDescriptor {
   }
   template <typename T>
   void set(AttributeName name, const T& value) {
-    set_raw(name, detail::TypeOf<T>::kValue, 1, &value);
+    set_raw(name, detail::kTypeOf<T>, 1, &value);
   }
   void set(AttributeName name, const OwnedDescriptor& part) {
     const Descriptor raw = part.get();
@@ -124,14 +102,14 @@ class OwnedDescriptor {
   template <typename T>
   [[nodiscard]] T read(AttributeName name) const {
     T value{};
-    read_raw(name, detail::TypeOf<T>::kValue, 1, &value);
+    read_raw(name, detail::kTypeOf<T>, 1, &value);
     return value;
   }
   /// Reads at most `capacity` values.
   template <typename T>
   [[nodiscard]] std::vector<T> read_list(AttributeName name, std::int64_t capacity) const {
     std::vector<T> values(static_cast<std::size_t>(capacity));
-    const auto count = read_raw(name, detail::TypeOf<T>::kValue, capacity, values.data());
+    const auto count = read_raw(name, detail::kTypeOf<T>, capacity, values.data());
     values.resize(static_cast<std::size_t>(count < capacity ? count : capacity));
     return values;
   }

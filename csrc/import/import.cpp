@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/jit/ir/alias_analysis.h>
 
 #include <algorithm>
 #include <exception>
@@ -91,7 +90,7 @@ class Importer {
  public:
   explicit Importer(ImportedGraph& imported, const std::shared_ptr<torch::jit::Graph>& graph,
                     SeenTensors seen)
-      : imported_(imported), jit_(*graph), seen_(std::move(seen)), aliases_(graph) {}
+      : imported_(imported), jit_(*graph), seen_(std::move(seen)), writes_(graph) {}
 
   void import_all(const std::vector<c10::IValue>& arguments) {
     import_inputs(arguments);
@@ -112,7 +111,7 @@ class Importer {
     const int index = static_cast<int>(graph().values.size());
     graph().values.push_back({{}, info.sizes, info.dtype, producer});
     imported_.values.push_back(value);
-    if (aliases_.hasWriters(value)) info.obstacle = "it is changed in place, or shares memory so";
+    if (writes_.has(value)) info.obstacle = "it is changed in place, or shares memory so";
     infos_[value] = std::move(info);
     held_[value] = {index};
     return index;
@@ -190,12 +189,13 @@ class Importer {
     made.reads_shape_only = reads_shape_only(node);
     graph().nodes.push_back(std::move(made));
     imported_.nodes.push_back(node);
-    imported_.inner.push_back(std::move(reading.inner));
+    std::vector<JitNode*>& inner = imported_.inner.emplace_back();
+    for (const script::Node one : reading.inner) inner.push_back(one.get());
   }
 
-  [[nodiscard]] std::vector<int> indices_of(const std::vector<JitValue*>& values) const {
+  [[nodiscard]] std::vector<int> indices_of(const std::vector<script::Value>& values) const {
     std::vector<int> indices;
-    for (const JitValue* value : values) indices.push_back(held(value).at(0));
+    for (const script::Value value : values) indices.push_back(held(value.get()).at(0));
     return indices;
   }
 
@@ -321,7 +321,7 @@ class Importer {
   ImportedGraph& imported_;
   torch::jit::Graph& jit_;
   SeenTensors seen_;
-  torch::jit::AliasDb aliases_;
+  script::Writes writes_;
   TensorInfos infos_;
   std::unordered_map<const JitValue*, std::vector<int>> held_;
 };

@@ -2,6 +2,7 @@
 #include "import/names.h"
 
 #include <fmt/format.h>
+#include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
 #include <array>

@@ -1,37 +1,36 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <torch/csrc/jit/ir/ir.h>
-
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "import/operands.h"
 #include "ir/problem.h"
+#include "torchscript/graph_view.h"
 
 namespace torchalgo {
 
 /// The operation of a TorchScript node in the types of csrc/ir.
 struct OpReading {
   std::optional<Problem> problem;
-  std::vector<torch::jit::Value*> inputs;  // data inputs in the problem's order; empty if opaque
-  std::string note;                        // why this op is not planned although its kind is
+  std::vector<script::Value> inputs;  // data inputs in the problem's order; empty if opaque
+  std::string note;                   // why this op is not planned although its kind is
   /// Earlier nodes whose work the problem includes. Nothing else reads their results.
-  std::vector<torch::jit::Node*> inner = {};
+  std::vector<script::Node> inner = {};
 };
 
 /// Returns the reading of a node that computes `problem` of `inputs`.
-[[nodiscard]] OpReading planned(Problem problem, std::vector<torch::jit::Value*> inputs);
+[[nodiscard]] OpReading planned(Problem problem, std::vector<script::Value> inputs);
 
 /// Returns the tensor that the op reads. Schemas have two names for it.
-[[nodiscard]] torch::jit::Value* data_input(const Operands& op);
+[[nodiscard]] script::Value data_input(const Operands& op);
 
 /// Returns the description of an operand of rank 4. @throws NotPlanned  for any other rank.
-[[nodiscard]] const TensorInfo& rank4(const Operands& op, const torch::jit::Value* value);
+[[nodiscard]] const TensorInfo& rank4(const Operands& op, script::Value value);
 
 /// Returns the description of an operand of rank 4 or 3. @throws NotPlanned  for any other rank.
-[[nodiscard]] const TensorInfo& rank4_or_3(const Operands& op, const torch::jit::Value* value);
+[[nodiscard]] const TensorInfo& rank4_or_3(const Operands& op, script::Value value);
 
 /// Makes a problem with the type and the sizes of an operand of rank 4 or 3: [n, c, w] counts as h
 /// = 1.

@@ -16,7 +16,7 @@ T expect(std::optional<T> found, const char* name) {
 
 }  // namespace
 
-torch::jit::Value* Operands::value(const char* name) const { return node_->namedInput(name); }
+script::Value Operands::value(const char* name) const { return node_.argument(name); }
 bool Operands::is_none(const char* name) const { return torchalgo::is_none(value(name)); }
 bool Operands::boolean(const char* name) const { return expect(constant_bool(value(name)), name); }
 double Operands::number(const char* name) const {
@@ -50,12 +50,12 @@ at::Tensor Operands::constant(const char* name, DType dtype) const {
   return tensor;
 }
 
-bool Operands::is_plannable(const torch::jit::Value* value) const {
+bool Operands::is_plannable(script::Value value) const {
   const auto it = infos_.find(value);
   return it != infos_.end() && it->second.obstacle.empty();
 }
 
-const TensorInfo& Operands::tensor(const torch::jit::Value* value) const {
+const TensorInfo& Operands::tensor(script::Value value) const {
   const auto it = infos_.find(value);
   if (it == infos_.end()) throw NotPlanned("an operand is a constant or an attribute");
   if (!it->second.obstacle.empty()) throw NotPlanned(it->second.obstacle);

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <torch/csrc/jit/ir/ir.h>
-
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "ir/problem.h"
+#include "torchscript/graph_view.h"
 #include "torchscript/tensor_info.h"
 
 namespace torchalgo {
@@ -23,13 +22,13 @@ struct NotPlanned : std::runtime_error {
 /// the argument has another type or is not a constant.
 class Operands {
  public:
-  Operands(const torch::jit::Node* node, const TensorInfos& infos) : node_(node), infos_(infos) {}
+  Operands(script::Node node, const TensorInfos& infos) : node_(node), infos_(infos) {}
 
-  [[nodiscard]] const torch::jit::Node* node() const { return node_; }
+  [[nodiscard]] script::Node node() const { return node_; }
   /// Returns the operands of another node of the same graph.
-  [[nodiscard]] Operands of(const torch::jit::Node* node) const { return {node, infos_}; }
-  [[nodiscard]] bool has(const char* name) const { return node_->hasNamedInput(name); }
-  [[nodiscard]] torch::jit::Value* value(const char* name) const;
+  [[nodiscard]] Operands of(script::Node node) const { return {node, infos_}; }
+  [[nodiscard]] bool has(const char* name) const { return node_.has_argument(name); }
+  [[nodiscard]] script::Value value(const char* name) const;
   [[nodiscard]] bool is_none(const char* name) const;
   [[nodiscard]] bool boolean(const char* name) const;
   [[nodiscard]] double number(const char* name) const;
@@ -42,13 +41,13 @@ class Operands {
 
   /// Returns a tensor of the data flow that may be planned: it is floating point and dense, has a
   /// known shape, and is never written to.
-  [[nodiscard]] const TensorInfo& tensor(const torch::jit::Value* value) const;
+  [[nodiscard]] const TensorInfo& tensor(script::Value value) const;
   /// Returns false if tensor(value) would throw.
-  [[nodiscard]] bool is_plannable(const torch::jit::Value* value) const;
-  [[nodiscard]] const TensorInfo& result() const { return tensor(node_->output()); }
+  [[nodiscard]] bool is_plannable(script::Value value) const;
+  [[nodiscard]] const TensorInfo& result() const { return tensor(node_.output()); }
 
  private:
-  const torch::jit::Node* node_;
+  script::Node node_;
   const TensorInfos& infos_;
 };
 

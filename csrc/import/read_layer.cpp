@@ -3,7 +3,6 @@
 
 #include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
-#include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 #include <optional>
@@ -15,8 +14,8 @@
 
 namespace torchalgo {
 
-using torch::jit::Node;
-using torch::jit::Value;
+using script::Node;
+using script::Value;
 
 namespace {
 
@@ -34,7 +33,7 @@ Sizes spatial_of(const Sizes& sizes) { return {sizes.begin() + 2, sizes.end()}; 
 // Returns the zeros around the image. The padding "same" keeps the image's size; if the total is
 // odd, there is one zero more after the image.
 ZeroPadding conv_padding(const Operands& op, const Sizes& filter, const Sizes& dilation) {
-  const auto mode = torch::jit::toIValue(op.value("padding"));
+  const auto mode = op.value("padding").constant();
   if (!mode || !mode->isString()) {
     const Sizes pads = op.ints("padding", filter.size());
     return {pads, pads};
@@ -51,11 +50,11 @@ ZeroPadding conv_padding(const Operands& op, const Sizes& filter, const Sizes& d
 
 // Returns the zeros that the node before a convolution puts around its image, if nothing else reads
 // that node's result and a problem can have them.
-std::optional<ZeroPadding> own_zeros(const Operands& op, const Value* image) {
+std::optional<ZeroPadding> own_zeros(const Operands& op, Value image) {
   if (!has_one_reader(image)) return std::nullopt;
-  const auto zeros = zero_padding(image->node());
-  if (!zeros || !op.is_plannable(image->node()->input(0))) return std::nullopt;
-  const std::size_t rank = op.tensor(image->node()->input(0)).sizes.size();
+  const auto zeros = zero_padding(image.node());
+  if (!zeros || !op.is_plannable(image.node().input(0))) return std::nullopt;
+  const std::size_t rank = op.tensor(image.node().input(0)).sizes.size();
   const bool has_rows = zeros->before[0] + zeros->after[0] > 0;
   const bool fits = rank == 4 || (rank == 3 && !has_rows) ||  // a 1-D image has columns only
                     (rank == 5 && zeros->before == zeros->after);
@@ -64,7 +63,7 @@ std::optional<ZeroPadding> own_zeros(const Operands& op, const Value* image) {
 
 bool is_transposed(const Operands& op) {
   if (op.has("transposed")) return op.boolean("transposed");
-  return std::string_view(op.node()->kind().toUnqualString()).starts_with("conv_transpose");
+  return op.node().name().starts_with("conv_transpose");
 }
 
 // Sets everything but the sizes of the image. `zeros` are those of a node before the convolution.
@@ -96,9 +95,9 @@ void set_window(ConvProblem& conv, const Operands& op, const at::Tensor& weights
 
 // Returns the node that makes the first input of `node`, if it has this kind and no other reader.
 // Otherwise returns null.
-Node* own_source(const Node* node, std::string_view kind) {
-  Value* const src = const_cast<Value*>(node->input(0));
-  return has_one_reader(src) && is_kind(src->node(), kind) ? src->node() : nullptr;
+Node own_source(Node node, std::string_view kind) {
+  const Value src = node.input(0);
+  return has_one_reader(src) && src.node().is(kind) ? src.node() : nullptr;
 }
 
 LinearProblem linear_of(const TensorInfo& src, std::int64_t k) {
@@ -135,12 +134,12 @@ double epsilon_of(const Operands& norm) {
 
 OpReading read_conv(const Operands& op) {
   const bool transposed = is_transposed(op);
-  Value* input = data_input(op);
-  std::vector<Node*> inner;
+  Value input = data_input(op);
+  std::vector<Node> inner;
   const auto zeros = transposed ? std::nullopt : own_zeros(op, input);
   if (zeros) {
-    inner = {input->node()};
-    input = inner[0]->input(0);
+    inner = {input.node()};
+    input = inner[0].input(0);
   }
   const TensorInfo& src = op.tensor(input);
   const at::Tensor weights = op.constant("weight", *src.dtype);
@@ -171,7 +170,7 @@ OpReading read_conv(const Operands& op) {
 }
 
 OpReading read_linear(const Operands& op) {
-  Value* input = data_input(op);
+  Value input = data_input(op);
   const TensorInfo& src = op.tensor(input);
   LinearProblem linear = linear_of(src, op.constant("weight", *src.dtype).size(0));
   if (!op.is_none("bias")) {
@@ -182,7 +181,7 @@ OpReading read_linear(const Operands& op) {
 }
 
 OpReading read_addmm(const Operands& op) {
-  Value* input = op.value("mat1");
+  Value input = op.value("mat1");
   const TensorInfo& src = op.tensor(input);
   const at::Tensor weights = op.constant("mat2", *src.dtype);
   const at::Tensor bias = op.constant("self", *src.dtype);
@@ -194,7 +193,7 @@ OpReading read_addmm(const Operands& op) {
 }
 
 OpReading read_batch_norm(const Operands& op) {
-  Value* input = data_input(op);
+  Value input = data_input(op);
   const TensorInfo& src = rank4_or_3(op, input);
   if (op.boolean("training")) throw NotPlanned("it uses the statistics of the batch");
   for (const char* name : {"weight", "bias", "running_mean", "running_var"}) {
@@ -208,12 +207,12 @@ OpReading read_batch_norm(const Operands& op) {
 // PyTorch normalizes over last dimensions only, so models move the channels there and back. The
 // last of the three nodes represents all of them.
 OpReading read_layer_norm(const Operands& op) {
-  Node* const norm = own_source(op.node(), "aten::layer_norm");
+  const Node norm = own_source(op.node(), "aten::layer_norm");
   if (norm == nullptr || !is_permute(op.node(), {0, 3, 1, 2})) return {};
-  Node* const first = own_source(norm, "aten::permute");
+  const Node first = own_source(norm, "aten::permute");
   if (first == nullptr || !is_permute(first, {0, 2, 3, 1})) return {};
   const Operands args = op.of(norm);
-  Value* input = first->input(0);
+  Value input = first.input(0);
   auto problem = with_src<LayerNormProblem>(rank4(op, input));
   if (args.ints("normalized_shape") != Sizes{problem.c}) return {};
   static_cast<void>(args.constant("weight", problem.dtype));
@@ -225,9 +224,9 @@ OpReading read_layer_norm(const Operands& op) {
 }
 
 OpReading read_channel_norm(const Operands& op) {
-  Value* input = op.value("src");
+  Value input = op.value("src");
   auto problem = with_src<LayerNormProblem>(rank4_or_3(op, input));
-  const auto kind = torch::jit::toIValue(op.value("kind"));
+  const auto kind = op.value("kind").constant();
   if (!kind || op.number("dim") != 1.0) return {};
   problem.kind = parse_layer_norm_kind(kind->toStringRef()).value();
   problem.epsilon = epsilon_of(op);
@@ -235,7 +234,7 @@ OpReading read_channel_norm(const Operands& op) {
 }
 
 OpReading read_group_norm(const Operands& op) {
-  Value* input = data_input(op);
+  Value input = data_input(op);
   auto problem = with_src<GroupNormProblem>(rank4_or_3(op, input));
   problem.groups = op.ints("num_groups").at(0);
   for (const char* name : {"weight", "bias"}) {
@@ -246,7 +245,7 @@ OpReading read_group_norm(const Operands& op) {
   return planned(problem, {input});
 }
 
-OpWeights weights_of(const Node* node, const Problem& problem) {
+OpWeights weights_of(Node node, const Problem& problem) {
   const TensorInfos no_infos;
   const Operands op(node, no_infos);
   const DType dtype = dtype_of(problem);
@@ -254,7 +253,7 @@ OpWeights weights_of(const Node* node, const Problem& problem) {
   if (std::holds_alternative<GroupNormProblem>(problem)) return norm_weights(op, dtype);
   if (std::holds_alternative<LayerNormProblem>(problem)) {
     if (op.has("shift")) return {op.constant("scale", dtype), op.constant("shift", dtype)};
-    return norm_weights(op.of(node->input(0)->node()), dtype);
+    return norm_weights(op.of(node.input(0).node()), dtype);
   }
   const bool is_conv = std::holds_alternative<ConvProblem>(problem);
   if (!is_conv && !std::holds_alternative<LinearProblem>(problem)) return {};

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <torch/csrc/jit/ir/ir.h>
-
 #include "import/op_reading.h"
+#include "torchscript/graph_view.h"
 
 namespace torchalgo {
 
@@ -30,6 +29,6 @@ struct OpWeights {
   at::Tensor weights;
   at::Tensor bias;
 };
-[[nodiscard]] OpWeights weights_of(const torch::jit::Node* node, const Problem& problem);
+[[nodiscard]] OpWeights weights_of(script::Node node, const Problem& problem);
 
 }  // namespace torchalgo

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 #include <cmath>
@@ -20,15 +19,14 @@
 
 namespace torchalgo {
 
-using torch::jit::Node;
-using torch::jit::Symbol;
-using torch::jit::Value;
+using script::Node;
+using script::Value;
 
 namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-PoolProblem read_window(const Operands& op, Value* input, PoolKind kind) {
+PoolProblem read_window(const Operands& op, Value input, PoolKind kind) {
   auto pool = with_src<PoolProblem>(rank4(op, input));
   const Sizes window = op.ints("kernel_size", 2);
   const Sizes stride = op.ints("stride").empty() ? window : op.ints("stride", 2);
@@ -42,7 +40,7 @@ PoolProblem read_window(const Operands& op, Value* input, PoolKind kind) {
 }
 
 OpReading read_max_pool(const Operands& op) {
-  Value* input = data_input(op);
+  Value input = data_input(op);
   PoolProblem pool = read_window(op, input, PoolKind::kMax);
   const Sizes dilation = op.ints("dilation", 2);
   pool.dilation_h = dilation[0], pool.dilation_w = dilation[1];
@@ -50,7 +48,7 @@ OpReading read_max_pool(const Operands& op) {
 }
 
 // A window of the size of the image is a global pooling.
-OpReading read_global_pool(const Operands& op, Value* input) {
+OpReading read_global_pool(const Operands& op, Value input) {
   if (op.ints("padding", 2) != Sizes{0, 0}) throw NotPlanned("kernel_size is not a constant");
   auto pool = with_src<PoolProblem>(rank4(op, input));
   pool.kind = PoolKind::kAdaptiveAverage;
@@ -58,7 +56,7 @@ OpReading read_global_pool(const Operands& op, Value* input) {
 }
 
 OpReading read_average_pool(const Operands& op) {
-  Value* input = data_input(op);
+  Value input = data_input(op);
   if (!op.is_none("divisor_override")) throw NotPlanned("it has a divisor_override");
   if (is_image_size_of(op.value("kernel_size"), input)) return read_global_pool(op, input);
   PoolProblem pool = read_window(op, input, PoolKind::kAverage);
@@ -67,7 +65,7 @@ OpReading read_average_pool(const Operands& op) {
 }
 
 OpReading read_adaptive_pool(const Operands& op) {
-  Value* input = data_input(op);
+  Value input = data_input(op);
   auto pool = with_src<PoolProblem>(rank4(op, input));
   pool.kind = PoolKind::kAdaptiveAverage;
   if (computed_size(op.node()) != nullptr) {
@@ -84,7 +82,7 @@ OpReading read_adaptive_pool(const Operands& op) {
 // Reads mean over h and w with keepdim as a pooling to 1 x 1.
 OpReading read_mean(const Operands& op) {
   if (!op.has("dim") || !op.has("keepdim")) return {};
-  Value* input = data_input(op);
+  Value input = data_input(op);
   auto pool = with_src<PoolProblem>(rank4(op, input));
   Sizes dims = op.ints("dim");
   for (std::int64_t& dim : dims) dim = dim < 0 ? dim + 4 : dim;
@@ -95,14 +93,14 @@ OpReading read_mean(const Operands& op) {
   return planned(pool, {input});
 }
 
-EltwiseProblem eltwise_of(const Operands& op, const Value* src, EltwiseKind kind) {
+EltwiseProblem eltwise_of(const Operands& op, Value src, EltwiseKind kind) {
   auto eltwise = with_src<EltwiseProblem>(rank4_or_3(op, src));
   eltwise.kind = kind;
   return eltwise;
 }
 
 OpReading activation(const Operands& op, const PostOp& post_op) {
-  Value* input = data_input(op);
+  Value input = data_input(op);
   EltwiseProblem eltwise = eltwise_of(op, input, EltwiseKind::kActivation);
   eltwise.epilogue = {post_op};
   return planned(eltwise, {input});
@@ -148,8 +146,8 @@ bool are_alike(const TensorInfo& a, const TensorInfo& b) {
 
 // A sum or a difference.
 OpReading read_sum(const Operands& op, EltwiseKind kind) {
-  Value* a = op.value("self");
-  Value* b = op.value("other");
+  Value a = op.value("self");
+  Value b = op.value("other");
   if (!is_tensor(b)) return {};
   if (!are_alike(op.tensor(a), op.tensor(b))) throw NotPlanned("its operands differ in shape");
   if (op.number("alpha") != 1.0) throw NotPlanned("alpha is not 1");
@@ -160,13 +158,13 @@ OpReading read_add(const Operands& op) { return read_sum(op, EltwiseKind::kAdd);
 OpReading read_sub(const Operands& op) { return read_sum(op, EltwiseKind::kSub); }
 
 OpReading read_mul(const Operands& op) {
-  Value* a = op.value("self");
-  Value* b = op.value("other");
+  Value a = op.value("self");
+  Value b = op.value("other");
   if (!is_tensor(b)) return {};
   if (are_alike(op.tensor(a), op.tensor(b))) {
     return planned(eltwise_of(op, a, EltwiseKind::kMul), {a, b});
   }
-  const auto is_channel_vector = [&](const Value* vector, const Value* whole) {
+  const auto is_channel_vector = [&](Value vector, Value whole) {
     const TensorInfo& v = op.tensor(vector);
     const TensorInfo& w = op.tensor(whole);
     return v.dtype == w.dtype && w.sizes.size() == 4 &&
@@ -187,15 +185,15 @@ bool is_along_channels(const Operands& op) {
 
 OpReading read_cat(const Operands& op) {
   if (!is_fixed_list(op.value("tensors"))) throw NotPlanned("its list is not fixed");
-  Node* list = op.value("tensors")->node();
-  const std::vector<Value*> inputs(list->inputs().begin(), list->inputs().end());
+  Node list = op.value("tensors").node();
+  const std::vector<Value> inputs = list.inputs();
   if (inputs.empty()) return {};
   ConcatProblem concat;
   const TensorInfo& first = rank4(op, inputs[0]);
   if (!is_along_channels(op)) throw NotPlanned("it does not join channels");
   concat.dtype = *first.dtype;
   concat.n = first.sizes[0], concat.h = first.sizes[2], concat.w = first.sizes[3];
-  for (const Value* input : inputs) {
+  for (Value input : inputs) {
     const TensorInfo& part = rank4(op, input);
     if (part.dtype != first.dtype) throw NotPlanned("its operands differ in dtype");
     concat.c.push_back(part.sizes[1]);
@@ -203,11 +201,11 @@ OpReading read_cat(const Operands& op) {
   return planned(concat, inputs);
 }
 
-bool takes_channels(const Operands& op, const Value* input) {
+bool takes_channels(const Operands& op, Value input) {
   return op.tensor(input).sizes.size() == 4 && is_along_channels(op);
 }
 
-OpReading slice_of(const Operands& op, Value* input, std::int64_t begin, std::int64_t count) {
+OpReading slice_of(const Operands& op, Value input, std::int64_t begin, std::int64_t count) {
   auto slice = with_src<SliceProblem>(op.tensor(input));
   slice.begin = begin;
   slice.k = count;
@@ -216,7 +214,7 @@ OpReading slice_of(const Operands& op, Value* input, std::int64_t begin, std::in
 }
 
 OpReading read_narrow(const Operands& op) {
-  Value* input = data_input(op);
+  Value input = data_input(op);
   if (!takes_channels(op, input)) return {};
   const std::int64_t begin = op.ints("start").at(0);
   const std::int64_t channels = op.tensor(input).sizes[1];
@@ -224,7 +222,7 @@ OpReading read_narrow(const Operands& op) {
 }
 
 OpReading read_slice(const Operands& op) {
-  Value* input = data_input(op);
+  Value input = data_input(op);
   if (!takes_channels(op, input)) return {};
   if (op.number("step") != 1.0) throw NotPlanned("its step is not 1");
   const std::int64_t channels = op.tensor(input).sizes[1];
@@ -238,7 +236,7 @@ OpReading read_slice(const Operands& op) {
 }
 
 OpReading read_shuffle(const Operands& op) {
-  Value* input = data_input(op);
+  Value input = data_input(op);
   auto shuffle = with_src<ShuffleProblem>(rank4(op, input));
   shuffle.groups = op.ints("groups").at(0);
   if (shuffle.groups < 2) return {};
@@ -274,7 +272,7 @@ std::vector<double> scale_factors(const Operands& op) {
 // For inputs of other sizes, sizes given as numbers stay the same, and sizes given as factors
 // follow the input. A size that the graph computes is passed to the planned op in each call.
 OpReading read_resize(const Operands& op, ResizeKind kind) {
-  Value* input = data_input(op);
+  Value input = data_input(op);
   auto resize = with_src<ResizeProblem>(rank4(op, input));
   resize.kind = kind;
   resize.p = op.result().sizes.at(2), resize.q = op.result().sizes.at(3);
@@ -296,7 +294,7 @@ OpReading read_resize(const Operands& op, ResizeKind kind) {
 }
 
 OpReading read_interpolate(const Operands& op) {
-  const auto mode = torch::jit::toIValue(op.value("mode"));
+  const auto mode = op.value("mode").constant();
   if (!mode || !mode->isString()) throw NotPlanned("mode is not a constant");
   if (op.has("antialias") && op.boolean("antialias")) throw NotPlanned("it is antialiased");
   if (mode->toStringRef() == "nearest") return read_resize(op, ResizeKind::kNearest);
@@ -307,8 +305,8 @@ OpReading read_interpolate(const Operands& op) {
 // Reads attention in f32. In other types PyTorch's ops compute it, so there is nothing to choose.
 // No note says so: the op is one of ours.
 OpReading read_attention(const Operands& op, AttentionProblem attention) {
-  std::vector<Value*> inputs = {op.value("query"), op.value("key"), op.value("value")};
-  for (const Value* input : inputs) {
+  std::vector<Value> inputs = {op.value("query"), op.value("key"), op.value("value")};
+  for (Value input : inputs) {
     if (!op.is_plannable(input) || op.tensor(input).dtype != DType::kF32) return {};
   }
   const Sizes query = op.tensor(inputs[0]).sizes, value = op.tensor(inputs[2]).sizes;
@@ -328,7 +326,7 @@ OpReading read_softmax_attention(const Operands& op) {
   OpReading reading = read_attention(op, attention);
   if (!reading.problem || op.is_none("bias")) return reading;
   // A constant is no data flow, so only its sizes count.
-  Value* const bias = op.value("bias");
+  const Value bias = op.value("bias");
   const auto constant = constant_tensor(bias);
   if (!constant && !op.is_plannable(bias)) return {};
   auto& problem = std::get<AttentionProblem>(*reading.problem);
@@ -395,11 +393,11 @@ const std::unordered_map<std::string, ReadFunction>& read_functions() {
 
 // Returns the activation without numbers that has the name of the op of ATen, or nullopt. A variant
 // of an op, such as gelu's "tanh", is named in its argument `approximate`.
-std::optional<PostOp> find_activation(const Node* node) {
-  if (!node->kind().is_aten()) return std::nullopt;
-  std::string wanted = node->kind().toUnqualString();
-  if (node->hasNamedInput("approximate")) {
-    const auto variant = torch::jit::toIValue(node->namedInput("approximate"));
+std::optional<PostOp> find_activation(Node node) {
+  if (!is_aten(node)) return std::nullopt;
+  std::string wanted(node.name());
+  if (node.has_argument("approximate")) {
+    const auto variant = node.argument("approximate").constant();
     if (!variant || !variant->isString()) return std::nullopt;
     if (variant->toStringRef() != "none") wanted += "_" + variant->toStringRef();
   }
@@ -410,8 +408,8 @@ std::optional<PostOp> find_activation(const Node* node) {
 }
 
 // Returns the function that reads the op, or null if there is none.
-ReadFunction find_read_function(const Node* node) {
-  if (const auto found = read_functions().find(node->kind().toQualString());
+ReadFunction find_read_function(Node node) {
+  if (const auto found = read_functions().find(std::string(node.kind()));
       found != read_functions().end()) {
     return found->second;
   }
@@ -448,11 +446,11 @@ void check_sizes(const Operands& op, const OpReading& reading) {
 
 }  // namespace
 
-OpReading read_op(const Node* node, const TensorInfos& infos) {
-  if (node->maybeSchema() == nullptr) return {};
+OpReading read_op(Node node, const TensorInfos& infos) {
+  if (node.schema() == nullptr) return {};
   const ReadFunction read = find_read_function(node);
   if (read == nullptr) return {};
-  if (node->outputs().size() != 1 || !is_tensor(node->output())) return {};
+  if (node.output_count() != 1 || !is_tensor(node.output())) return {};
   const Operands op(node, infos);
   try {
     OpReading reading = read(op);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "import/shape_query.h"
 
-#include <torch/csrc/jit/ir/constants.h>
-
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -13,9 +11,8 @@
 
 namespace torchalgo {
 
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
+using script::Node;
+using script::Value;
 
 namespace {
 
@@ -25,71 +22,68 @@ constexpr std::array<std::string_view, 7> kQueries = {"aten::size",  "prim::shap
 
 class Answer {
  public:
-  Answer(Node* query, Value* blocked, std::int64_t channels)
-      : query_(query), blocked_(blocked), channels_(channels), graph_(*query->owningGraph()) {}
+  Answer(Node query, Value blocked, std::int64_t channels)
+      : query_(query), blocked_(blocked), channels_(channels), at_(query) {}
 
-  Value* insert() {
-    const torch::jit::WithInsertPoint at(query_);
-    if (is_kind(query_, "prim::dtype") || is_kind(query_, "prim::device"))
-      return call(query_->kind(), {blocked_}, query_->output()->type());
-    if (is_kind(query_, "aten::dim")) return graph_.insertConstant(kRank);
-    if (is_kind(query_, "aten::len")) return size(0);
-    if (is_kind(query_, "aten::numel")) return count();
-    if (query_->inputs().size() == 1) return all_sizes();
-    const auto dim = constant_number(query_->input(1));
+  Value insert() {
+    if (query_.is("prim::dtype", "prim::device"))
+      return call(query_.kind(), {blocked_}, query_.output().type());
+    if (query_.is("aten::dim")) return at_.constant(kRank);
+    if (query_.is("aten::len")) return size(0);
+    if (query_.is("aten::numel")) return count();
+    if (query_.input_count() == 1) return all_sizes();
+    const auto dim = constant_number(query_.input(1));
     if (dim) return size(static_cast<std::int64_t>(*dim < 0 ? *dim + kRank : *dim));
-    return call(c10::Symbol::fromQualString("aten::__getitem__"), {all_sizes(), query_->input(1)},
-                c10::IntType::get());
+    return call("aten::__getitem__", {all_sizes(), query_.input(1)}, c10::IntType::get());
   }
 
  private:
   static constexpr std::int64_t kRank = 4;
 
-  Value* call(c10::Symbol kind, const std::vector<Value*>& inputs, const c10::TypePtr& type) {
-    Node* const made = graph_.insertNode(graph_.create(kind, inputs));
-    made->copyMetadata(query_);
-    return made->output()->setType(type);
+  Value call(std::string_view kind, const std::vector<script::Argument>& inputs,
+             const c10::TypePtr& type) {
+    const Value made = at_.op(kind, inputs);
+    made.set_type(type);
+    return made;
   }
 
   // Returns the logical size in a dimension. Blocks change the place of the channels only.
-  Value* size(std::int64_t dim) {
+  Value size(std::int64_t dim) {
     TORCHALGO_ASSERT(dim >= 0 && dim < kRank);
-    if (dim == 1) return graph_.insertConstant(channels_);
-    return call(c10::Symbol::fromQualString("aten::size"), {blocked_, graph_.insertConstant(dim)},
-                c10::IntType::get());
+    if (dim == 1) return at_.constant(channels_);
+    return call("aten::size", {blocked_, at_.constant(dim)}, c10::IntType::get());
   }
 
-  Value* all_sizes() {
-    std::vector<Value*> sizes;
+  Value all_sizes() {
+    std::vector<Value> sizes;
     for (std::int64_t dim = 0; dim < kRank; ++dim) sizes.push_back(size(dim));
-    return graph_.insertNode(graph_.createList(c10::IntType::get(), sizes))->output();
+    return at_.ints(sizes);
   }
 
-  Value* count() {
-    Value* product = size(0);
+  Value count() {
+    Value product = size(0);
     for (std::int64_t dim = 1; dim < kRank; ++dim) {
-      product =
-          call(c10::Symbol::fromQualString("aten::mul"), {product, size(dim)}, c10::IntType::get());
+      product = call("aten::mul", {product, size(dim)}, c10::IntType::get());
     }
     return product;
   }
 
-  Node* query_;
-  Value* blocked_;
+  Node query_;
+  Value blocked_;
   std::int64_t channels_;
-  Graph& graph_;
+  script::Builder at_;
 };
 
 }  // namespace
 
-bool is_shape_query(const Node* node) {
-  return node->inputs().size() > 0 && is_tensor(node->input(0)) &&
+bool is_shape_query(Node node) {
+  return node.input_count() > 0 && is_tensor(node.input(0)) &&
          std::any_of(kQueries.begin(), kQueries.end(),
-                     [&](std::string_view kind) { return is_kind(node, kind); });
+                     [&](std::string_view kind) { return node.is(kind); });
 }
 
-Value* answer_shape_query(Node* query, Value* blocked, std::int64_t channels) {
-  return Answer(query, blocked, channels).insert();
+torch::jit::Value* answer_shape_query(Node query, Value blocked, std::int64_t channels) {
+  return Answer(query, blocked, channels).insert().get();
 }
 
 }  // namespace torchalgo

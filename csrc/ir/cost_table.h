@@ -14,7 +14,6 @@ namespace torchalgo {
 
 /// The unit of costs, 1/1024 ns. Costs are integers in the solver, so that sums and ties are exact.
 using Ticks = std::int64_t;
-inline constexpr double kTicksPerUs = 1024.0 * 1000.0;
 
 /// The origin of a cost: measured, a lower bound, predicted by a model, or 0 because it is a view.
 enum class CostSource : std::uint8_t { kMeasured, kBound, kModel, kConstruction };

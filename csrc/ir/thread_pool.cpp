@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "ir/thread_pool.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -27,7 +32,6 @@ constexpr std::int64_t kWaitNs = 20'000;  // how long a caller polls for the end
 constexpr std::int64_t kLostCoreNs = 100'000;  // two polls are never so far apart on a free core
 constexpr int kSleeps = 1 << 30;
 
-std::atomic<std::int64_t> polling_ns = 50'000;
 thread_local bool is_inside = false;  // of a range: further calls run on this thread
 
 void pause() {
@@ -58,6 +62,21 @@ void set_float_mode([[maybe_unused]] std::uint64_t mode) {
 #elif defined(__aarch64__)
   asm volatile("msr fpcr, %0" : : "r"(mode));
 #endif
+}
+
+// Returns how long a worker without work polls: $TORCHALGO_POLL_US, or 50 us.
+std::int64_t polling_time_ns() {
+  constexpr std::uint32_t kDefaultUs = 50;
+  const char* const setting = std::getenv("TORCHALGO_POLL_US");
+  const std::string_view text = setting == nullptr ? "" : setting;
+  std::uint32_t us = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), us);
+  if (error == std::errc() && end == text.data() + text.size()) return std::int64_t{1000} * us;
+  if (!text.empty())
+    fmt::print(stderr,
+               "torchalgo: TORCHALGO_POLL_US={}, expected whole microseconds; it polls {}\n", text,
+               kDefaultUs);
+  return std::int64_t{1000} * kDefaultUs;
 }
 
 // Returns true as soon as `is_done()`, and false after `time_ns` or if the core was taken away.
@@ -258,9 +277,8 @@ class Pool {
       const int seen = changes_.load();
       while (help(number, place, has_slept)) has_slept = false;
       polling_.fetch_add(1);
-      const bool has_changed = poll(polling_ns.load(std::memory_order_relaxed), [&] {
-        return changes_.load(std::memory_order_relaxed) != seen;
-      });
+      const bool has_changed =
+          poll(polling_time_ns_, [&] { return changes_.load(std::memory_order_relaxed) != seen; });
       polling_.fetch_sub(1);
       if (has_changed) continue;
       changes_.wait(seen);  // returns at once if a caller has come since
@@ -281,6 +299,7 @@ class Pool {
     return false;
   }
 
+  const std::int64_t polling_time_ns_ = polling_time_ns();
   alignas(64) std::atomic<int> changes_ = 0;  // counts calls; who finds no work waits for a change
   alignas(64) std::atomic<int> polling_ = 0;  // workers without work that are awake
   alignas(64) std::atomic<int> workers_ = 0;
@@ -318,10 +337,6 @@ Threads pool_threads(int threads, int at_once) {
     return static_cast<std::uintptr_t>(std::clamp(number, 1, static_cast<int>(kBase) - 1));
   };
   return {run, reinterpret_cast<void*>(bounded(threads) * kBase + bounded(at_once))};
-}
-
-void set_pool_polling(std::chrono::microseconds time) {
-  polling_ns = std::chrono::nanoseconds(time).count();
 }
 
 }  // namespace torchalgo::cpu

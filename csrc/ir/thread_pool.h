@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <chrono>
-
 #include "ir/threads.h"
 
 namespace torchalgo::cpu {
@@ -19,13 +17,11 @@ namespace torchalgo::cpu {
 /// - Several threads may call at once and share the workers. A call inside a range runs on the
 ///   thread that makes it.
 /// - If a range throws, the others are still computed. Then `run` throws the first exception.
+/// - A worker without work polls for $TORCHALGO_POLL_US microseconds, by default 50, and then
+///   sleeps. It sleeps at once if it has lost its core meanwhile.
 /// - Workers have the caller's rounding and denormal mode, and block all signals.
 /// - A child process after fork() starts workers of its own. Workers do not delay the end of the
 ///   process: nobody joins them.
 [[nodiscard]] Threads pool_threads(int threads, int at_once);
-
-/// Sets how long a worker without work polls for more before it sleeps. A worker that has lost its
-/// core meanwhile sleeps at once.
-void set_pool_polling(std::chrono::microseconds time);
 
 }  // namespace torchalgo::cpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // torchalgo::attention: softmax(scale * query * key^T + bias) * value, which PyTorch computes in
-// five ops or more. torchalgo::linear_attention has no softmax. csrc/simplify/attention.h puts both
+// five ops or more. torchalgo::linear_attention has no softmax. csrc/simplify/passes.h puts both
 // into graphs. A plan gives them the name of a primitive.
 
 #include "provider/attention.h"

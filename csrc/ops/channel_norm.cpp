@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // torchalgo::channel_norm: a norm over one dimension, which a model computes in several ops.
-// csrc/simplify/written_norms.h puts it into graphs.
+// csrc/simplify/passes.h puts it into graphs.
 
 #include "provider/channel_norm.h"
 

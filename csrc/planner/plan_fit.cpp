@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ir/fusion.h"
+#include "ir/fusion_and_chains.h"
 #include "ir/transform_shape.h"
 #include "ir/view.h"
 

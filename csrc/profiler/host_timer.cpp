@@ -14,7 +14,7 @@ class HostStopwatch : public Stopwatch {
  public:
   HostStopwatch(const Runnable& work, const Clock& now_ns) : work_(work), now_ns_(now_ns) {}
   double sample_ns() override {
-    const ThreadUseGuard same_threads(ThreadUse::kOpenMp);  // for each candidate
+    const OpenMpGuard same_threads;  // for each candidate
     if (work_.refresh) work_.refresh();
     const std::int64_t start = now_ns_();
     work_.run();

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/usable_threads.h"
@@ -29,7 +30,7 @@ constexpr std::int64_t kNearNs = 50'000'000;
 constexpr std::int64_t kLeastTimeNs = 100'000'000, kMostTimeNs = 3'200'000'000;
 constexpr std::int64_t kCalmNs = 500'000'000;
 
-thread_local ThreadUse thread_use = ThreadUse::kAdaptive;
+thread_local bool has_guard = false;
 
 // All threads of the process share these values, because they run on the same cores.
 std::atomic<std::int64_t> last_wait_ns = -kNearNs;
@@ -73,19 +74,19 @@ void run_and_watch(void*, std::int64_t count, std::int64_t grain, cpu::Threads::
 }  // namespace
 
 cpu::Threads call_threads() {
-  if (thread_use == ThreadUse::kOpenMp) return {run_on_openmp};
   static const int usable = usable_threads();
   const int threads = at::get_num_threads();
   // OpenMP knows that the caller is inside a region already, and the pool does not. With more
   // threads than slices, the pool divides in another way, which may change bits.
-  if (threads == 1 || threads > cpu::SharedTasks::kMostSlices || at::in_parallel_region())
+  if (has_guard || threads == 1 || threads > cpu::SharedTasks::kMostSlices ||
+      at::in_parallel_region())
     return {run_on_openmp};
-  const bool needs_pool = thread_use == ThreadUse::kPool || threads > usable ||
-                          steady_now_ns() < pool_until_ns.load(std::memory_order_relaxed);
+  const bool needs_pool =
+      threads > usable || steady_now_ns() < pool_until_ns.load(std::memory_order_relaxed);
   return needs_pool ? cpu::pool_threads(threads, usable) : cpu::Threads{run_and_watch};
 }
 
-ThreadUseGuard::ThreadUseGuard(ThreadUse use) : before_(thread_use) { thread_use = use; }
-ThreadUseGuard::~ThreadUseGuard() { thread_use = before_; }
+OpenMpGuard::OpenMpGuard() : before_(std::exchange(has_guard, true)) {}
+OpenMpGuard::~OpenMpGuard() { has_guard = before_; }
 
 }  // namespace torchalgo

@@ -5,17 +5,10 @@
 
 namespace torchalgo {
 
-/// The threads that a kernel uses.
-enum class ThreadUse {
-  /// The kernel uses the threads of OpenMP, as at::parallel_for does. It uses the pool for a while
-  /// after the caller had to wait for a thread that did not run. It always uses the pool if
-  /// at::get_num_threads() is larger than usable_threads().
-  kAdaptive,
-  kOpenMp,
-  kPool,  // see cpu::pool_threads()
-};
-
-/// Returns the threads for the kernels that the calling thread runs.
+/// Returns the threads for the kernels that the calling thread runs: those of OpenMP, as
+/// at::parallel_for does, or the pool of cpu::pool_threads(). The pool runs kernels for a while
+/// after a caller had to wait for a thread that did not run. It always runs them if
+/// at::get_num_threads() is larger than usable_threads().
 ///
 /// OpenMP ends a region when each thread of the team has run, also one whose core another program
 /// uses. The pool waits for nobody who has not begun, so it is far faster on a busy machine. But
@@ -24,16 +17,16 @@ enum class ThreadUse {
 /// OpenMP. Results have the same bits in each case.
 [[nodiscard]] cpu::Threads call_threads();
 
-/// Sets the threads of the kernels that the calling thread runs while the object lives.
-class ThreadUseGuard {
+/// While the object lives, the kernels that the calling thread runs have the threads of OpenMP.
+class OpenMpGuard {
  public:
-  explicit ThreadUseGuard(ThreadUse use);
-  ~ThreadUseGuard();
-  ThreadUseGuard(const ThreadUseGuard&) = delete;
-  ThreadUseGuard& operator=(const ThreadUseGuard&) = delete;
+  OpenMpGuard();
+  ~OpenMpGuard();
+  OpenMpGuard(const OpenMpGuard&) = delete;
+  OpenMpGuard& operator=(const OpenMpGuard&) = delete;
 
  private:
-  ThreadUse before_;
+  bool before_;
 };
 
 }  // namespace torchalgo

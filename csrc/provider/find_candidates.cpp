@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "ir/concat_frames.h"
-#include "ir/fusion.h"
+#include "ir/fusion_and_chains.h"
 #include "ir/view.h"
 #include "provider/dominated.h"
 

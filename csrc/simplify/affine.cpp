@@ -3,7 +3,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
-#include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -13,13 +12,13 @@
 
 namespace torchalgo {
 
-using torch::jit::Node;
-using torch::jit::Value;
+using script::Node;
+using script::Value;
 
 namespace {
 
 // Returns the description of a tensor that is known to have channels, or null.
-const SeenTensor* find_image(const Value* value, const SeenTensors& seen) {
+const SeenTensor* find_image(Value value, const SeenTensors& seen) {
   const auto it = seen.find(value);
   if (it == seen.end() || !it->second.is_always_so) return nullptr;
   const SeenTensor& tensor = it->second;
@@ -28,7 +27,7 @@ const SeenTensor* find_image(const Value* value, const SeenTensors& seen) {
 
 // Returns the constant operand of an op on `image` as one number per channel; nullopt if it has
 // other numbers, or makes the result another type than the image's.
-std::optional<at::Tensor> as_vector(const Value* operand, const SeenTensor& image) {
+std::optional<at::Tensor> as_vector(Value operand, const SeenTensor& image) {
   const std::int64_t channels = image.sizes[1];
   if (const auto number = constant_number(operand))
     return at::full({channels}, *number, at::kDouble);
@@ -49,12 +48,12 @@ double largest(const at::Tensor& numbers) {
   return numbers.numel() == 0 ? 0 : numbers.abs().max().item<double>();
 }
 
-std::optional<Affine> read_batch_norm(const Node* node, const SeenTensor& image) {
-  const auto training = constant_bool(node->namedInput("training"));
-  const auto eps = constant_number(node->namedInput("eps"));
+std::optional<Affine> read_batch_norm(Node node, const SeenTensor& image) {
+  const auto training = constant_bool(node.argument("training"));
+  const auto eps = constant_number(node.argument("eps"));
   if (!training || *training || !eps) return std::nullopt;
   const auto vector = [&](const char* name, double otherwise) -> std::optional<at::Tensor> {
-    const Value* operand = node->namedInput(name);
+    Value operand = node.argument(name);
     if (is_none(operand)) return at::full({image.sizes[1]}, otherwise, at::kDouble);
     const std::optional<at::Tensor> tensor = constant_tensor(operand);
     if (!tensor || tensor->scalar_type() != image.scalar_type) return std::nullopt;
@@ -64,41 +63,40 @@ std::optional<Affine> read_batch_norm(const Node* node, const SeenTensor& image)
   const auto mean = vector("running_mean", 0), variance = vector("running_var", 1);
   if (!weight || !bias || !mean || !variance) return std::nullopt;
   const at::Tensor inverse = variance->add(*eps).rsqrt(), scale = *weight * inverse;
-  return Affine{const_cast<Value*>(node->input(0)), scale, *bias - *mean * scale, true,
-                largest(*mean * inverse)};
+  return Affine{node.input(0), scale, *bias - *mean * scale, true, largest(*mean * inverse)};
 }
 
 // The factor of a sum's second operand.
-std::optional<double> alpha_of(const Node* node) {
-  return node->hasNamedInput("alpha") ? constant_number(node->namedInput("alpha")) : 1.0;
+std::optional<double> alpha_of(Node node) {
+  return node.has_argument("alpha") ? constant_number(node.argument("alpha")) : 1.0;
 }
 
 // Returns what read_affine does, also if a number is infinite or NaN.
-std::optional<Affine> read_any_affine(const Node* node, const SeenTensors& seen) {
-  if (node->maybeSchema() == nullptr || node->outputs().size() != 1) return std::nullopt;
-  const std::string_view kind = node->kind().toQualString();
+std::optional<Affine> read_any_affine(Node node, const SeenTensors& seen) {
+  if (node.schema() == nullptr || node.output_count() != 1) return std::nullopt;
+  const std::string_view kind = node.kind();
   if (kind == "aten::batch_norm") {
-    const SeenTensor* const image = find_image(node->output(), seen);
+    const SeenTensor* const image = find_image(node.output(), seen);
     return image == nullptr ? std::nullopt : read_batch_norm(node, *image);
   }
   const bool is_sum = kind == "aten::add" || kind == "aten::sub" || kind == "aten::rsub";
   const bool is_product = kind == "aten::mul" || kind == "aten::div";
   if (!is_sum && !is_product) return std::nullopt;
-  if (node->hasNamedInput("rounding_mode")) return std::nullopt;
-  const std::size_t at = constant_tensor(node->input(0)) ? 1 : 0;  // the tensor's place
-  const Value* const data = node->input(at);
+  if (node.has_argument("rounding_mode")) return std::nullopt;
+  const std::size_t at = constant_tensor(node.input(0)) ? 1 : 0;  // the tensor's place
+  const Value data = node.input(at);
   const SeenTensor* const image = find_image(data, seen);
-  const auto result = seen.find(node->output());
+  const auto result = seen.find(node.output());
   const auto alpha = alpha_of(node);
   if (image == nullptr || result == seen.end() || !alpha) return std::nullopt;
   if (result->second.sizes != image->sizes || result->second.scalar_type != image->scalar_type)
     return std::nullopt;
-  const std::optional<at::Tensor> operand = as_vector(node->input(1 - at), *image);
+  const std::optional<at::Tensor> operand = as_vector(node.input(1 - at), *image);
   if (!operand) return std::nullopt;
-  const auto constant = constant_tensor(node->input(1 - at));
+  const auto constant = constant_tensor(node.input(1 - at));
   const bool is_per_channel = constant && constant->numel() > 1;
   const at::Tensor ones = at::ones_like(*operand), zeros = at::zeros_like(*operand);
-  Value* const src = const_cast<Value*>(data);
+  const Value src = data;
   if (kind == "aten::mul") return Affine{src, *operand, zeros, is_per_channel, 0};
   if (kind == "aten::div") {
     if (at == 1) return std::nullopt;
@@ -125,7 +123,7 @@ Affine compose(const Affine& last, const Affine& first) {
           last.is_per_channel || first.is_per_channel, std::max(of_first, last.cancellation)};
 }
 
-std::optional<Affine> read_affine(const Node* node, const SeenTensors& seen) {
+std::optional<Affine> read_affine(Node node, const SeenTensors& seen) {
   std::optional<Affine> affine = read_any_affine(node, seen);
   const auto is_finite = [](const at::Tensor& numbers) {
     return numbers.isfinite().all().item<bool>();

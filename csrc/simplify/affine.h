@@ -2,17 +2,17 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/jit/ir/ir.h>
 
 #include <optional>
 
+#include "torchscript/graph_view.h"
 #include "torchscript/tensor_info.h"
 
 namespace torchalgo {
 
 /// y = src * scale[c] + shift[c], for the channels c of dimension 1.
 struct Affine {
-  torch::jit::Value* src;
+  script::Value src;
   at::Tensor scale, shift;  // [c], f64
   bool is_per_channel;      // the constants have one number per channel, so c never changes
   /// How many times larger than the result a term of the sum may be. Subtracting first and scaling
@@ -26,7 +26,6 @@ struct Affine {
 /// Returns the affine function that `node` computes, or nullopt if it computes another one: it is a
 /// batch norm in eval mode, or adds, subtracts, multiplies or divides by a constant that has one
 /// number, or one per channel. Tensors have rank 3 or more; [n, c, w] counts as an image.
-[[nodiscard]] std::optional<Affine> read_affine(const torch::jit::Node* node,
-                                                const SeenTensors& seen);
+[[nodiscard]] std::optional<Affine> read_affine(script::Node node, const SeenTensors& seen);
 
 }  // namespace torchalgo

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "simplify/channels_first.h"
-
-#include <torch/csrc/jit/ir/alias_analysis.h>
-#include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include "simplify/passes.h"
 
 #include <algorithm>
 #include <array>
@@ -14,17 +10,17 @@
 #include <vector>
 
 #include "simplify/channels_last.h"
+#include "simplify/constant_conv.h"
+#include "simplify/insert_layer.h"
 #include "simplify/shape_proofs.h"
-#include "simplify/written_norms.h"
 #include "torchscript/constants.h"
 #include "torchscript/graph_sizes.h"
 
 namespace torchalgo {
 
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
-using torch::jit::WithInsertPoint;
+using script::Graph;
+using script::Node;
+using script::Value;
 
 namespace {
 
@@ -39,22 +35,22 @@ std::int64_t moved(std::int64_t dim, std::int64_t rank) {
 }
 
 // Returns true for the change from [n, c, t] to [n, t, c], or back.
-bool swaps_tokens(const Node* node, const SeenTensors& seen) {
-  const bool has_rank = !is_kind(node, "aten::transpose") || rank_of(node->input(0), seen) == 3;
+bool swaps_tokens(Node node, const SeenTensors& seen) {
+  const bool has_rank = !node.is("aten::transpose") || rank_of(node.input(0), seen) == 3;
   return has_rank && swaps_dims(node, 1, 2, 3);
 }
 
 class Mover {
  public:
-  Mover(std::shared_ptr<Graph>& graph, const SeenTensors& seen)
-      : graph_(*graph), aliases_(graph), seen_(seen), proofs_(seen) {
+  Mover(const Graph& graph, const SeenTensors& seen)
+      : graph_(graph), writes_(graph), seen_(seen), proofs_(seen) {
     last_ = find_channels_last(graph, seen);
   }
 
   bool run() {
     if (last_.empty()) return false;
-    const std::vector<Node*> nodes(graph_.nodes().begin(), graph_.nodes().end());
-    for (Node* node : nodes) move(node);
+    const std::vector<Node> nodes = graph_.nodes();
+    for (const Node node : nodes) move(node);
     return true;
   }
 
@@ -62,33 +58,33 @@ class Mover {
   // Replaces the node by one on tensors with their channels in dimension 1. The new node stands
   // where the old one stood, so that it reads the same values even where a tensor is changed in
   // place later on.
-  void move(Node* node) {
+  void move(Node node) {
     if (is_opening(node)) {
-      if (last_.contains(node->output())) first_[node->output()] = node->input(0);
+      if (last_.contains(node.output())) first_[node.output()] = node.input(0);
       return;
     }
     if (is_closing(node)) {
-      const auto it = first_.find(node->input(0));
-      if (it != first_.end()) node->output()->replaceAllUsesWith(it->second);
+      const auto it = first_.find(node.input(0));
+      if (it != first_.end()) node.output().replace_uses(it->second);
       return;
     }
     if (is_view(node)) return make_image(node);
-    if (node->outputs().empty() || !last_.contains(node->output(0))) return;
-    if (is_kind(node, "aten::contiguous")) {
-      first_[node->output()] = first_.at(node->input(0));
+    if (node.outputs().empty() || !last_.contains(node.output(0))) return;
+    if (node.is("aten::contiguous")) {
+      first_[node.output()] = first_.at(node.input(0));
       return;
     }
-    const WithInsertPoint at(node);
-    Node* const made = make(node);
-    for (std::size_t i = 0; i < node->outputs().size(); ++i) {
-      Value* const last = node->output(i);
-      Value* const first = made->output(i);
+    const script::Builder at(node);
+    const Node made = make(node, at);
+    for (std::size_t i = 0; i < node.output_count(); ++i) {
+      const Value last = node.output(i);
+      const Value first = made.output(i);
       if (!is_tensor(last)) {  // the list of a split
         first_[last] = first;
         continue;
       }
       const std::int64_t rank = rank_of(last, seen_).value_or(4);
-      Value* const dense = channels_last(first, rank, node);
+      const Value dense = channels_last(first, rank, at);
       answer_sizes(last, first, rank);
       replace(last, dense);
       first_[dense] = first;
@@ -96,247 +92,211 @@ class Mover {
   }
 
   // Lets all readers of the tensor read `by`, which has the same elements.
-  void replace(Value* tensor, Value* by) {
+  void replace(Value tensor, Value by) {
     if (const auto seen = seen_.find(tensor); seen != seen_.end()) {
       const SeenTensor same = seen->second;
       seen_[by] = same;
     }
-    tensor->replaceAllUsesWith(by);
+    tensor.replace_uses(by);
   }
 
   // Returns the tensor as the model has it. A reader outside of the part may need dense memory, as
   // a view does.
-  Value* channels_last(Value* first, std::int64_t rank, Node* like) {
-    Value* const permuted = permute(first, {0, 2, 3, 1}, like);
-    Value* const format =
-        graph_.insertConstant(static_cast<std::int64_t>(c10::MemoryFormat::Contiguous));
-    Value* dense = insert(torch::jit::aten::contiguous, {permuted, format}, like)->output();
-    dense->setType(c10::TensorType::get());
-    if (rank == 3) {
-      dense = insert(torch::jit::aten::squeeze, {dense, graph_.insertConstant(1)}, like)->output();
-    }
-    return dense;
+  static Value channels_last(Value first, std::int64_t rank, const script::Builder& at) {
+    const Value permuted = permute(first, {0, 2, 3, 1}, at);
+    const auto format = static_cast<std::int64_t>(c10::MemoryFormat::Contiguous);
+    const Value dense = at.op("aten::contiguous", {permuted, format});
+    return rank == 3 ? at.op("aten::squeeze", {dense, 1}) : dense;
   }
 
   // Lets questions for the sizes of `last` read `first`, which needs no memory of its own for them.
-  void answer_sizes(Value* last, Value* first, std::int64_t rank) {
-    const auto uses = last->uses();
-    for (const torch::jit::Use& use : uses) {
-      Node* const query = use.user;
-      if (!is_kind(query, "aten::size") || query->owningBlock() != graph_.block()) continue;
-      const WithInsertPoint at(query);
+  void answer_sizes(Value last, Value first, std::int64_t rank) {
+    const auto uses = last.uses();
+    for (const script::Use& use : uses) {
+      const Node query = use.user;
+      if (!query.is("aten::size") || query.block() != graph_.block()) continue;
+      const script::Builder at(query);
       const auto size_of = [&](std::int64_t dim) {
-        Value* const place = graph_.insertConstant(moved(dim, rank));
-        Node* const size = insert(torch::jit::aten::size, {first, place}, query);
-        return size->output()->setType(c10::IntType::get());
+        const Value size = at.op("aten::size", {first, moved(dim, rank)});
+        size.set_type(c10::IntType::get());
+        return size;
       };
-      if (query->inputs().size() == 2) {
-        const auto dim = constant_int(query->input(1));
-        if (dim) query->output()->replaceAllUsesWith(size_of(*dim));
+      if (query.input_count() == 2) {
+        const auto dim = constant_int(query.input(1));
+        if (dim) query.output().replace_uses(size_of(*dim));
         continue;
       }
-      std::vector<Value*> sizes;
+      std::vector<Value> sizes;
       for (std::int64_t dim = 0; dim < rank; ++dim) sizes.push_back(size_of(dim));
-      Node* const list = graph_.insertNode(graph_.createList(c10::IntType::get(), sizes));
-      query->output()->replaceAllUsesWith(list->output());
+      query.output().replace_uses(at.ints(sizes));
     }
   }
 
-  Node* make(Node* node) {
-    std::vector<Value*> inputs(node->inputs().begin(), node->inputs().end());
-    if (is_kind(node, "aten::cat")) {
-      std::vector<Value*> items;
-      for (Value* item : sources_of(node)) items.push_back(channels_first(item, node));
-      inputs[0] = graph_.insertNode(graph_.createList(c10::TensorType::get(), items))->output();
-      return insert_along(node, inputs, "dim");
+  Node make(Node node, const script::Builder& at) {
+    std::vector<Value> inputs = node.inputs();
+    if (node.is("aten::cat")) {
+      std::vector<Value> items;
+      for (const Value item : sources_of(node)) items.push_back(channels_first(item, at));
+      inputs[0] = at.tensors(items);
+      return insert_along(node, inputs, "dim", at);
     }
-    inputs[0] = channels_first(inputs[0], node);
-    if (is_any(node, kArithmetic)) inputs[1] = channels_first(inputs[1], node);
-    if (is_kind(node, "aten::linear")) return insert_convolution(node, inputs[0]);
-    if (is_kind(node, "aten::layer_norm")) {
-      inputs[0] = permute(inputs[0], {0, 2, 3, 1}, node);
-      Value* const normed = insert(node->kind(), inputs, node)->output();
-      return permute(normed, {0, 3, 1, 2}, node)->node();
+    inputs[0] = channels_first(inputs[0], at);
+    if (is_any(node, kArithmetic)) inputs[1] = channels_first(inputs[1], at);
+    if (node.is("aten::linear")) {
+      return insert_convolution(at, node, inputs[0], at.constant(filters_of(node))).node();
     }
-    if (is_kind(node, "aten::rms_norm")) return insert_rms_norm(node, inputs[0]);
-    const bool has_dim = is_any(node, kOfOneDim) || is_kind(node, "torchalgo::channel_norm");
-    if (has_dim) return insert_along(node, inputs, "dim");
-    if (is_kind(node, "prim::ListUnpack")) {
-      Node* const unpack =
-          graph_.insertNode(graph_.create(node->kind(), inputs, node->outputs().size()));
-      for (Value* output : unpack->outputs()) output->setType(c10::TensorType::get());
-      return unpack;
+    if (node.is("aten::layer_norm")) {
+      inputs[0] = permute(inputs[0], {0, 2, 3, 1}, at);
+      return permute(insert_like(node, inputs, at).output(), {0, 3, 1, 2}, at).node();
     }
-    if (is_kind(node, "aten::mean")) {
-      Sizes dims = *constant_ints(node->namedInput("dim"));
+    if (node.is("aten::rms_norm")) return insert_rms_norm(node, inputs[0], at);
+    const bool has_dim = is_any(node, kOfOneDim) || node.is("torchalgo::channel_norm");
+    if (has_dim) return insert_along(node, inputs, "dim", at);
+    if (node.is("prim::ListUnpack")) {
+      return at.like(nullptr).node(node.kind(), {inputs[0]}, node.output_count());
+    }
+    if (node.is("aten::mean")) {
+      Sizes dims = *constant_ints(node.argument("dim"));
       for (std::int64_t& dim : dims) dim = moved(dim, 4);
-      inputs[1] = graph_.insertConstant(dims);
+      inputs[1] = at.constant(dims);
     }
-    return insert(node->kind(), inputs, node);
+    return insert_like(node, inputs, at);
   }
 
   // Returns an operand with its channels in dimension 1. A number is returned as it is.
-  Value* channels_first(Value* value, Node* like) {
+  Value channels_first(Value value, const script::Builder& at) {
     if (const auto it = first_.find(value); it != first_.end()) return it->second;
     if (const std::optional<at::Tensor> constant = constant_tensor(value)) {
       if (constant->dim() == 0) return value;
       Sizes sizes(4 - static_cast<std::size_t>(constant->dim()), 1);
       const auto own = constant->sizes();
       sizes.insert(sizes.end(), own.begin(), own.end());
-      return graph_.insertConstant(constant->reshape(sizes).permute({0, 3, 1, 2}).contiguous());
+      return at.constant(constant->reshape(sizes).permute({0, 3, 1, 2}).contiguous());
     }
     if (!is_tensor(value)) return value;
-    return rank_of(value, seen_) == 3 ? image_of_tokens(value, like)
-                                      : permute(value, {0, 3, 1, 2}, like);
+    return rank_of(value, seen_) == 3 ? image_of_tokens(value, at)
+                                      : permute(value, {0, 3, 1, 2}, at);
   }
 
   // Returns tokens [n, t, c] from outside of the part as an image [n, c, 1, t].
-  Value* image_of_tokens(Value* tokens, Node* like) {
-    const bool is_written = aliases_.hasWriters(tokens);
-    if (Value* const image = is_written ? nullptr : image_of_signal(tokens)) return image;
-    if (Value* const dense = is_written ? nullptr : flat_image(tokens)) {
+  Value image_of_tokens(Value tokens, const script::Builder& reader) {
+    const bool is_written = writes_.has(tokens);
+    if (const Value image = is_written ? nullptr : image_of_signal(tokens)) return image;
+    if (const Value dense = is_written ? nullptr : flat_image(tokens)) {
       replace(tokens, dense);
       tokens = dense;
     }
     // All readers share the image. If the tokens change in place, each reader needs its own.
-    std::optional<WithInsertPoint> at;
-    if (!is_written && tokens->node()->owningBlock() == graph_.block() &&
-        tokens->node()->kind() != torch::jit::prim::Param) {
-      at.emplace(tokens->node()->next());
-    }
-    Value* const row =
-        insert(torch::jit::aten::unsqueeze, {tokens, graph_.insertConstant(1)}, like)->output();
-    Value* const image = permute(row, {0, 3, 1, 2}, like);
+    const Node maker = tokens.node();
+    const bool is_shared =
+        !is_written && maker.block() == graph_.block() && !maker.is("prim::Param");
+    const script::Builder at = is_shared ? reader.in_front_of(maker.next()) : reader;
+    const Value image = permute(at.op("aten::unsqueeze", {tokens, 1}), {0, 3, 1, 2}, at);
     if (!is_written) first_[tokens] = image;
     return image;
   }
 
   // Returns [n, c, 1, t] for tokens that are a signal [n, c, t] with its last dimensions swapped.
   // Returns null for other tokens, and if the signal is an image whose rows were joined.
-  Value* image_of_signal(Value* tokens) {
-    Node* const swap = tokens->node();
+  Value image_of_signal(Value tokens) {
+    const Node swap = tokens.node();
     if (!swaps_tokens(swap, seen_)) return nullptr;
-    Node* const source = swap->input(0)->node();
-    const bool has_image = !source->inputs().empty() && rank_of(source->input(0), seen_) == 4;
-    if (has_image && is_kind(source, "aten::squeeze") && dim_argument(source, "dim", 4) == 2) {
-      return first_[tokens] = source->input(0);
+    const Node source = swap.input(0).node();
+    const bool has_image = !source.inputs().empty() && rank_of(source.input(0), seen_) == 4;
+    if (has_image && source.is("aten::squeeze") && dim_argument(source, "dim", 4) == 2) {
+      return first_[tokens] = source.input(0);
     }
     if (has_image) return nullptr;
-    const WithInsertPoint at(swap);
-    Value* const two = graph_.insertConstant(2);
-    return first_[tokens] =
-               insert(torch::jit::aten::unsqueeze, {swap->input(0), two}, swap)->output();
+    return first_[tokens] = script::Builder(swap).op("aten::unsqueeze", {swap.input(0), 2});
   }
 
   // Returns [n, h * w, c] of an image for image.flatten(2).transpose(1, 2), without a copy if the
   // image is in nhwc. Returns null for other tokens.
-  Value* flat_image(Value* tokens) {
-    Node* const swap = tokens->node();
+  Value flat_image(Value tokens) {
+    const Node swap = tokens.node();
     if (!swaps_tokens(swap, seen_) || may_be_returned(tokens)) return nullptr;
-    Node* const flat = swap->input(0)->node();
-    if (flat->inputs().empty() || rank_of(flat->input(0), seen_) != 4) return nullptr;
-    const bool is_flatten = is_kind(flat, "aten::flatten") &&
-                            dim_argument(flat, "start_dim", 4) == 2 &&
+    const Node flat = swap.input(0).node();
+    if (flat.inputs().empty() || rank_of(flat.input(0), seen_) != 4) return nullptr;
+    const bool is_flatten = flat.is("aten::flatten") && dim_argument(flat, "start_dim", 4) == 2 &&
                             dim_argument(flat, "end_dim", 4) == 3;
     if (!is_flatten && !(is_reshape(flat) && proofs_.flattens_image(flat))) return nullptr;
-    const WithInsertPoint at(swap);
-    Value* const image = channels_last(flat->input(0), 4, swap);
-    Value* const one = graph_.insertConstant(1);
-    Value* const two = graph_.insertConstant(2);
-    return insert(torch::jit::aten::flatten, {image, one, two}, swap)->output();
+    const script::Builder at(swap);
+    return at.op("aten::flatten", {channels_last(flat.input(0), 4, at), 1, 2});
   }
 
   // Replaces tokens.transpose(1, 2).reshape(n, c, h, w) by tokens.reshape(n, h, w, c) and a
   // permute, so that the image is in nhwc without a copy.
-  void make_image(Node* view) {
-    const Node* swap = view->input(0)->node();
-    if (is_kind(swap, "aten::contiguous")) swap = swap->input(0)->node();
-    if (!swaps_tokens(swap, seen_) || rank_of(view->output(), seen_) != 4) return;
-    Value* const tokens = const_cast<Value*>(swap->input(0));
+  void make_image(Node view) {
+    Node swap = view.input(0).node();
+    if (swap.is("aten::contiguous")) swap = swap.input(0).node();
+    if (!swaps_tokens(swap, seen_) || rank_of(view.output(), seen_) != 4) return;
+    const Value tokens = swap.input(0);
     if (!first_.contains(tokens) || !proofs_.keeps_channels(view)) return;
-    if (!is_read_by_layers(view->output())) return;
-    const WithInsertPoint at(view);
-    std::vector<Value*> sizes;
-    if (const auto constants = constant_ints(view->input(1))) {
-      for (const std::int64_t size : *constants) sizes.push_back(graph_.insertConstant(size));
+    if (!is_read_by_layers(view.output())) return;
+    const script::Builder at(view);
+    std::vector<Value> sizes;
+    if (const auto constants = constant_ints(view.input(1))) {
+      for (const std::int64_t size : *constants) sizes.push_back(at.constant(size));
     } else {
-      const auto entries = view->input(1)->node()->inputs();
-      sizes = {entries.begin(), entries.end()};
+      sizes = view.input(1).node().inputs();
     }
     std::rotate(sizes.begin() + 1, sizes.begin() + 2, sizes.end());
-    Node* const list = graph_.insertNode(graph_.createList(c10::IntType::get(), sizes));
-    Value* const last = insert(torch::jit::aten::reshape, {tokens, list->output()}, view)->output();
-    view->output()->replaceAllUsesWith(permute(last, {0, 3, 1, 2}, view));
+    const Value last = at.op("aten::reshape", {tokens, at.ints(sizes)});
+    view.output().replace_uses(permute(last, {0, 3, 1, 2}, at));
   }
 
   // Returns true if only ops that take any strides read the tensor.
-  static bool is_read_by_layers(const Value* value) {
-    const auto& uses = value->uses();
-    return std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
-      const Node* user = use.user;
+  static bool is_read_by_layers(Value value) {
+    const auto& uses = value.uses();
+    return std::all_of(uses.begin(), uses.end(), [](const script::Use& use) {
+      Node user = use.user;
       return is_convolution(user) || is_elementwise(user) || is_any(user, kArithmetic) ||
-             is_kind(user, "aten::batch_norm") || is_kind(user, "aten::size");
+             user.is("aten::batch_norm", "aten::size");
     });
   }
 
-  Value* permute(Value* value, const Sizes& dims, Node* like) {
-    return insert(torch::jit::aten::permute, {value, graph_.insertConstant(dims)}, like)->output();
+  static Value permute(Value value, const Sizes& dims, const script::Builder& at) {
+    return at.op("aten::permute", {value, dims});
   }
 
-  Node* insert_along(Node* node, std::vector<Value*> inputs, const char* name) {
-    const auto named = static_cast<std::int64_t>(*constant_number(node->namedInput(name)));
+  Node insert_along(Node node, std::vector<Value> inputs, const char* name,
+                    const script::Builder& at) {
+    const auto named = static_cast<std::int64_t>(*constant_number(node.argument(name)));
     const std::int64_t dim = moved(named, rank_of(sources_of(node).at(0), seen_).value_or(4));
-    const auto at = std::find(inputs.begin(), inputs.end(), node->namedInput(name));
-    *at = graph_.insertConstant(dim);
-    return insert(node->kind(), inputs, node);
+    *std::find(inputs.begin(), inputs.end(), node.argument(name)) = at.constant(dim);
+    return insert_like(node, inputs, at);
   }
 
-  Node* insert_convolution(Node* linear, Value* src) {
-    const at::Tensor weight = *constant_tensor(linear->input(1));
-    Value* const filters =
-        graph_.insertConstant(weight.reshape({weight.size(0), weight.size(1), 1, 1}));
-    Value* const ones = graph_.insertConstant(Sizes{1, 1});
-    Value* const zeros = graph_.insertConstant(Sizes{0, 0});
-    Value* const groups = graph_.insertConstant(1);
-    return insert(torch::jit::aten::conv2d,
-                  {src, filters, linear->input(2), ones, zeros, ones, groups}, linear);
-  }
-
-  Node* insert_rms_norm(Node* norm, Value* src) {
-    const at::Tensor weight = *constant_tensor(norm->namedInput("weight"));
+  static Node insert_rms_norm(Node norm, Value src, const script::Builder& at) {
+    const at::Tensor weight = *constant_tensor(norm.argument("weight"));
     const double own_eps = weight.scalar_type() == at::kDouble
                                ? std::numeric_limits<double>::epsilon()
                                : std::numeric_limits<float>::epsilon();
-    const double eps = constant_number(norm->namedInput("eps")).value_or(own_eps);
-    Node* const made =
-        insert_channel_norm(graph_, LayerNormKind::kRms, src, weight, {}, eps, 1)->node();
-    made->copyMetadata(norm);
-    return made;
+    const double eps = constant_number(norm.argument("eps")).value_or(own_eps);
+    return insert_channel_norm(at, LayerNormKind::kRms, src, weight, {}, eps, 1).node();
   }
 
-  Node* insert(c10::Symbol kind, const std::vector<Value*>& inputs, Node* like) {
-    Node* const made = graph_.insertNode(graph_.create(kind, inputs));
-    made->copyMetadata(like);
+  // Inserts an op of the node's kind.
+  static Node insert_like(Node node, const std::vector<Value>& inputs, const script::Builder& at) {
+    const Node made = at.node(node.kind(), {inputs.begin(), inputs.end()});
     // A split makes a list. The types of tensors are not copied: they hold strides.
-    const bool is_list =
-        like->outputs().size() == 1 && kind == like->kind() && !is_tensor(like->output());
-    if (is_list) made->output()->setType(like->output()->type());
+    if (!is_tensor(node.output())) made.output().set_type(node.output().type());
     return made;
   }
 
-  Graph& graph_;
-  torch::jit::AliasDb aliases_;  // of the graph before the change, which adds no writer
+  const Graph& graph_;
+  script::Writes writes_;  // of the graph before the change, which adds no writer
   SeenTensors seen_;
   ShapeProofs proofs_;
-  std::unordered_set<const Value*> last_;           // tensors to compute with their channels first
-  std::unordered_map<const Value*, Value*> first_;  // the same tensor with its channels first
+  std::unordered_set<Value> last_;          // tensors to compute with their channels first
+  std::unordered_map<Value, Value> first_;  // the same tensor with its channels first
 };
 
 }  // namespace
 
-bool move_channels_first(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
+bool move_channels_first(const Graph& graph, const SeenTensors& seen) {
   if (!Mover(graph, seen).run()) return false;
-  torch::jit::EliminateDeadCode(graph);
+  graph.remove_dead_code();
   return true;
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "simplify/channels_last.h"
 
-#include <torch/csrc/jit/ir/alias_analysis.h>
-
 #include <algorithm>
 #include <unordered_map>
 
@@ -10,10 +8,10 @@
 
 namespace torchalgo {
 
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Use;
-using torch::jit::Value;
+using script::Graph;
+using script::Node;
+using script::Use;
+using script::Value;
 
 namespace {
 
@@ -25,18 +23,17 @@ constexpr std::array<std::string_view, 7> kOfImages = {
 
 bool is_dim(const std::optional<double>& number) { return number && *number >= -4 && *number < 4; }
 
-bool is_layer_norm(const Node* node) {
-  if (is_kind(node, "torchalgo::channel_norm")) return true;
-  const bool is_rms_norm =
-      is_kind(node, "aten::rms_norm") && constant_tensor(node->namedInput("weight")) &&
-      (is_none(node->namedInput("eps")) || constant_number(node->namedInput("eps")));
-  if (!is_rms_norm && !is_kind(node, "aten::layer_norm")) return false;
-  const auto sizes = constant_ints(node->input(1));
+bool is_layer_norm(Node node) {
+  if (node.is("torchalgo::channel_norm")) return true;
+  const bool is_rms_norm = node.is("aten::rms_norm") && constant_tensor(node.argument("weight")) &&
+                           (is_none(node.argument("eps")) || constant_number(node.argument("eps")));
+  if (!is_rms_norm && !node.is("aten::layer_norm")) return false;
+  const auto sizes = constant_ints(node.input(1));
   return sizes && sizes->size() == 1;
 }
 
 // Returns true for a number, and for a constant with one element or one per channel.
-bool is_per_channel(const Value* operand) {
+bool is_per_channel(Value operand) {
   if (!is_tensor(operand)) return constant_number(operand).has_value();
   const auto constant = constant_tensor(operand);
   if (!constant || constant->dim() > 3) return false;
@@ -62,17 +59,17 @@ class Parts {
 
 class ChannelsLastFinder {
  public:
-  ChannelsLastFinder(const std::shared_ptr<Graph>& graph, const SeenTensors& seen)
-      : graph_(*graph), aliases_(graph), seen_(seen) {}
+  ChannelsLastFinder(const Graph& graph, const SeenTensors& seen)
+      : graph_(graph), writes_(graph), seen_(seen) {}
 
-  std::unordered_set<const Value*> find() {
-    const std::vector<Node*> nodes(graph_.nodes().begin(), graph_.nodes().end());
-    for (const Node* node : nodes) note_image(node);
+  std::unordered_set<Value> find() {
+    const std::vector<Node> nodes = graph_.nodes();
+    for (const Node node : nodes) note_image(node);
     for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) note_wanted(*node);
-    for (const Node* node : nodes) assign_part(node);
+    for (const Node node : nodes) assign_part(node);
     std::unordered_set<int> useful;
     for (const int part : useful_parts_) useful.insert(parts_.find(part));
-    std::unordered_set<const Value*> found;
+    std::unordered_set<Value> found;
     for (const auto& [value, part] : part_) {
       if (useful.contains(parts_.find(part))) found.insert(value);
     }
@@ -80,50 +77,50 @@ class ChannelsLastFinder {
   }
 
  private:
-  void note_image(const Node* node) {
-    if (node->outputs().size() != 1) return;
-    const std::vector<Value*> sources = sources_of(node);
+  void note_image(Node node) {
+    if (node.output_count() != 1) return;
+    const std::vector<Value> sources = sources_of(node);
     const bool keeps = is_elementwise(node) || is_any(node, kArithmetic);
-    const bool is_image =
-        is_convolution(node) || is_any(node, kOfImages) ||
-        (keeps && std::any_of(sources.begin(), sources.end(),
-                              [&](const Value* source) { return images_.contains(source); }));
-    if (is_image) images_.insert(node->output());
+    const bool is_image = is_convolution(node) || is_any(node, kOfImages) ||
+                          (keeps && std::any_of(sources.begin(), sources.end(), [&](Value source) {
+                             return images_.contains(source);
+                           }));
+    if (is_image) images_.insert(node.output());
   }
 
   // Notes tensors that lead to a linear layer, from the end of the graph on.
-  void note_wanted(const Node* node) {
-    if (node->outputs().size() != 1) return;
-    const bool leads_there = wanted_.contains(node->output()) && may_start(node);
+  void note_wanted(Node node) {
+    if (node.output_count() != 1) return;
+    const bool leads_there = wanted_.contains(node.output()) && may_start(node);
     if (!leads_there && !is_linear_of_tokens(node)) return;
-    for (const Value* source : sources_of(node)) wanted_.insert(source);
+    for (Value source : sources_of(node)) wanted_.insert(source);
   }
 
-  [[nodiscard]] bool is_linear_of_tokens(const Node* node) const {
+  [[nodiscard]] bool is_linear_of_tokens(Node node) const {
     if (!is_constant_linear(node)) return false;
-    const auto rank = rank_of(node->input(0), seen_);
+    const auto rank = rank_of(node.input(0), seen_);
     return rank == 3 || rank == 4;
   }
 
   // Returns true if a part may begin with this op, whose result leads to a linear layer.
-  [[nodiscard]] bool may_start(const Node* node) const {
+  [[nodiscard]] bool may_start(Node node) const {
     const bool is_known = is_elementwise(node) || is_layer_norm(node) ||
                           (is_any(node, kArithmetic) && can_move_arithmetic_of_tokens(node));
     if (!is_known) return false;
-    const std::vector<Value*> sources = sources_of(node);
+    const std::vector<Value> sources = sources_of(node);
     return std::none_of(sources.begin(), sources.end(),
-                        [&](const Value* source) { return images_.contains(source); }) &&
+                        [&](Value source) { return images_.contains(source); }) &&
            can_move(node, sources);
   }
 
-  void assign_part(const Node* node) {
+  void assign_part(Node node) {
     if (is_opening(node)) {
-      if (!aliases_.hasWriters(node->output())) part_[node->output()] = parts_.make();
+      if (!writes_.has(node.output())) part_[node.output()] = parts_.make();
       return;
     }
-    const std::vector<Value*> sources = sources_of(node);
+    const std::vector<Value> sources = sources_of(node);
     int part = -1;
-    for (const Value* source : sources) {
+    for (Value source : sources) {
       const auto it = part_.find(source);
       if (it == part_.end()) continue;
       part = part < 0 ? it->second : parts_.join(part, it->second);
@@ -132,91 +129,88 @@ class ChannelsLastFinder {
     if (part < 0 || has_writers(node)) return;
     if (is_closing(node) || is_constant_linear(node)) useful_parts_.push_back(part);
     if (is_closing(node) || !can_move(node, sources)) return;
-    for (const Value* output : node->outputs()) part_[output] = part;
+    for (Value output : node.outputs()) part_[output] = part;
   }
 
-  [[nodiscard]] bool starts_part(const Node* node, const std::vector<Value*>& sources) const {
-    if (node->outputs().size() != 1) return false;
+  [[nodiscard]] bool starts_part(Node node, const std::vector<Value>& sources) const {
+    if (node.output_count() != 1) return false;
     const bool starts =
-        is_linear_of_tokens(node) || (wanted_.contains(node->output()) && may_start(node));
+        is_linear_of_tokens(node) || (wanted_.contains(node.output()) && may_start(node));
     return starts && std::none_of(sources.begin(), sources.end(),
-                                  [&](Value* source) { return aliases_.hasWriters(source); });
+                                  [&](Value source) { return writes_.has(source); });
   }
 
-  [[nodiscard]] bool has_writers(const Node* node) const {
-    const auto outputs = node->outputs();
+  [[nodiscard]] bool has_writers(Node node) const {
+    const auto outputs = node.outputs();
     return std::any_of(outputs.begin(), outputs.end(),
-                       [&](const Value* output) { return aliases_.hasWriters(output); });
+                       [&](Value output) { return writes_.has(output); });
   }
 
   // Returns true if the node can be computed with the channels in dimension 1, given that one of
   // its sources can.
-  [[nodiscard]] bool can_move(const Node* node, const std::vector<Value*>& sources) const {
-    if (is_kind(node, "prim::ListUnpack")) return true;
+  [[nodiscard]] bool can_move(Node node, const std::vector<Value>& sources) const {
+    if (node.is("prim::ListUnpack")) return true;
     const auto rank = sources.empty() ? std::nullopt : rank_of(sources[0], seen_);
     return rank == 3 ? can_move_tokens(node, sources) : can_move_image(node, sources);
   }
 
-  [[nodiscard]] bool can_move_image(const Node* node, const std::vector<Value*>& sources) const {
+  [[nodiscard]] bool can_move_image(Node node, const std::vector<Value>& sources) const {
     if (is_elementwise(node) || is_constant_linear(node) || is_layer_norm(node)) return true;
-    if (is_kind(node, "aten::contiguous")) return true;
+    if (node.is("aten::contiguous")) return true;
     if (is_any(node, kArithmetic)) return can_move_arithmetic(node, sources);
-    if (is_kind(node, "aten::cat")) {
-      return is_dim(constant_number(node->input(1))) &&
+    if (node.is("aten::cat")) {
+      return is_dim(constant_number(node.input(1))) &&
              std::all_of(sources.begin(), sources.end(),
-                         [&](const Value* source) { return rank_of(source, seen_) == 4; });
+                         [&](Value source) { return rank_of(source, seen_) == 4; });
     }
-    if (is_any(node, kOfOneDim)) return is_dim(constant_number(node->namedInput("dim")));
-    if (is_kind(node, "aten::mean") && node->hasNamedInput("keepdim")) {
-      const auto dims = constant_ints(node->namedInput("dim"));
-      return dims && constant_bool(node->namedInput("keepdim")) == true &&
+    if (is_any(node, kOfOneDim)) return is_dim(constant_number(node.argument("dim")));
+    if (node.is("aten::mean") && node.has_argument("keepdim")) {
+      const auto dims = constant_ints(node.argument("dim"));
+      return dims && constant_bool(node.argument("keepdim")) == true &&
              std::all_of(dims->begin(), dims->end(), [](auto d) { return d >= -4 && d < 4; });
     }
     return false;
   }
 
-  [[nodiscard]] bool can_move_arithmetic(const Node* node,
-                                         const std::vector<Value*>& sources) const {
-    if (node->hasNamedInput("rounding_mode") || rank_of(node->output(), seen_) != 4) return false;
-    for (const Value* source : sources) {
+  [[nodiscard]] bool can_move_arithmetic(Node node, const std::vector<Value>& sources) const {
+    if (node.has_argument("rounding_mode") || rank_of(node.output(), seen_) != 4) return false;
+    for (Value source : sources) {
       if (rank_of(source, seen_) != 4) return false;
     }
-    const auto is_operand = [](const Value* input) {
+    const auto is_operand = [](Value input) {
       const auto constant = constant_tensor(input);
       return !constant || constant->dim() <= 4;
     };
-    return is_operand(node->input(0)) && is_operand(node->input(1));
+    return is_operand(node.input(0)) && is_operand(node.input(1));
   }
 
   // Tokens stay tokens in ops that the planner does not know on images: any op may read them
   // where they are without a copy.
-  [[nodiscard]] bool can_move_tokens(const Node* node, const std::vector<Value*>& sources) const {
-    const bool are_tokens = std::all_of(sources.begin(), sources.end(), [&](const Value* source) {
-      return rank_of(source, seen_) == 3;
-    });
+  [[nodiscard]] bool can_move_tokens(Node node, const std::vector<Value>& sources) const {
+    const bool are_tokens = std::all_of(sources.begin(), sources.end(),
+                                        [&](Value source) { return rank_of(source, seen_) == 3; });
     if (!are_tokens) return false;
     if (is_elementwise(node) || is_constant_linear(node)) return true;
-    if (is_kind(node, "aten::contiguous")) return true;
+    if (node.is("aten::contiguous")) return true;
     if (is_any(node, kArithmetic)) return can_move_arithmetic_of_tokens(node);
-    if (is_kind(node, "torchalgo::channel_norm")) return is_last(node->namedInput("dim"));
-    if (is_layer_norm(node)) return constant_tensor(node->namedInput("weight")).has_value();
-    if (is_kind(node, "aten::cat")) return is_last(node->input(1));
-    return is_any(node, kOfOneDim) && is_last(node->namedInput("dim")) &&
-           are_read_as_tokens(node->outputs());
+    if (node.is("torchalgo::channel_norm")) return is_last(node.argument("dim"));
+    if (is_layer_norm(node)) return constant_tensor(node.argument("weight")).has_value();
+    if (node.is("aten::cat")) return is_last(node.input(1));
+    return is_any(node, kOfOneDim) && is_last(node.argument("dim")) &&
+           are_read_as_tokens(node.outputs());
   }
 
-  static bool is_last(const Value* dim) {
+  static bool is_last(Value dim) {
     const auto number = constant_number(dim);
     return number == -1.0 || number == 2.0;
   }
 
-  [[nodiscard]] bool can_move_arithmetic_of_tokens(const Node* node) const {
-    if (node->hasNamedInput("rounding_mode")) return false;
-    if (node->hasNamedInput("alpha") && constant_number(node->namedInput("alpha")) != 1.0)
-      return false;
-    const Value *a = node->input(0), *b = node->input(1);
+  [[nodiscard]] bool can_move_arithmetic_of_tokens(Node node) const {
+    if (node.has_argument("rounding_mode")) return false;
+    if (node.has_argument("alpha") && constant_number(node.argument("alpha")) != 1.0) return false;
+    const Value a = node.input(0), b = node.input(1);
     if (is_per_channel(b)) return !is_per_channel(a);
-    if (is_kind(node, "aten::sub") || is_kind(node, "aten::div")) return false;
+    if (node.is("aten::sub", "aten::div")) return false;
     if (is_per_channel(a)) return true;
     const auto first = seen_.find(a), second = seen_.find(b);
     return first != seen_.end() && second != seen_.end() &&
@@ -225,50 +219,49 @@ class ChannelsLastFinder {
   }
 
   // A part of the channels is a view of the tokens, but a copy in an image.
-  static bool are_read_as_tokens(at::ArrayRef<const Value*> parts) {
-    return std::all_of(parts.begin(), parts.end(), [](const Value* part) {
-      const auto& uses = part->uses();
+  static bool are_read_as_tokens(const std::vector<Value>& parts) {
+    return std::all_of(parts.begin(), parts.end(), [](Value part) {
+      const auto& uses = part.uses();
       return std::all_of(uses.begin(), uses.end(), [](const Use& use) {
-        const Node* user = use.user;
-        if (is_kind(user, "prim::ListUnpack")) return are_read_as_tokens(user->outputs());
+        Node user = use.user;
+        if (user.is("prim::ListUnpack")) return are_read_as_tokens(user.outputs());
         return is_elementwise(user) || is_any(user, kArithmetic) || is_constant_linear(user) ||
-               is_layer_norm(user) || is_kind(user, "aten::size");
+               is_layer_norm(user) || user.is("aten::size");
       });
     });
   }
 
-  Graph& graph_;
-  torch::jit::AliasDb aliases_;
+  const Graph& graph_;
+  script::Writes writes_;
   const SeenTensors& seen_;
-  std::unordered_set<const Value*> images_;  // with their channels in dimension 1 in the model
-  std::unordered_set<const Value*> wanted_;  // these lead to a linear layer
+  std::unordered_set<Value> images_;  // with their channels in dimension 1 in the model
+  std::unordered_set<Value> wanted_;  // these lead to a linear layer
   Parts parts_;
-  std::unordered_map<const Value*, int> part_;  // of each tensor with its channels last
+  std::unordered_map<Value, int> part_;  // of each tensor with its channels last
   std::vector<int> useful_parts_;
 };
 
 }  // namespace
 
-bool is_opening(const Node* node) { return is_permute(node, {0, 2, 3, 1}); }
-bool is_closing(const Node* node) { return is_permute(node, {0, 3, 1, 2}); }
+bool is_opening(Node node) { return is_permute(node, {0, 2, 3, 1}); }
+bool is_closing(Node node) { return is_permute(node, {0, 3, 1, 2}); }
 
-std::vector<Value*> sources_of(const Node* node) {
-  if (is_kind(node, "aten::cat") && is_fixed_list(node->input(0))) {
-    const auto items = node->input(0)->node()->inputs();
+std::vector<Value> sources_of(Node node) {
+  if (node.is("aten::cat") && is_fixed_list(node.input(0))) {
+    const auto items = node.input(0).node().inputs();
     return {items.begin(), items.end()};
   }
-  std::vector<Value*> sources;
+  std::vector<Value> sources;
   const bool has_two = is_any(node, kArithmetic);
-  for (std::size_t i = 0; i < node->inputs().size() && i < (has_two ? 2 : 1); ++i) {
-    Value* const input = const_cast<Value*>(node->input(i));
+  for (std::size_t i = 0; i < node.input_count() && i < (has_two ? 2 : 1); ++i) {
+    const Value input = node.input(i);
     if (is_tensor(input) && !constant_tensor(input)) sources.push_back(input);
-    if (is_kind(node, "prim::ListUnpack")) sources.push_back(input);
+    if (node.is("prim::ListUnpack")) sources.push_back(input);
   }
   return sources;
 }
 
-std::unordered_set<const Value*> find_channels_last(const std::shared_ptr<Graph>& graph,
-                                                    const SeenTensors& seen) {
+std::unordered_set<Value> find_channels_last(const Graph& graph, const SeenTensors& seen) {
   return ChannelsLastFinder(graph, seen).find();
 }
 

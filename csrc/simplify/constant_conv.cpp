@@ -1,35 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "simplify/constant_conv.h"
 
-#include <torch/csrc/jit/ir/constants.h>
-
 #include <string_view>
 
 #include "torchscript/constants.h"
 
 namespace torchalgo {
 
-using torch::jit::Node;
-using torch::jit::Value;
+using script::Node;
 
-std::optional<ConstantConv> read_constant_conv(const Node* node) {
-  if (!is_convolution(node) || node->maybeSchema() == nullptr) return std::nullopt;
+std::optional<ConstantConv> read_constant_conv(Node node) {
+  if (!is_convolution(node) || node.schema() == nullptr) return std::nullopt;
   ConstantConv conv;
-  conv.node = const_cast<Node*>(node);
-  const std::optional<at::Tensor> weight = constant_tensor(node->namedInput("weight"));
-  const std::optional<at::Tensor> bias = constant_tensor(node->namedInput("bias"));
-  const auto groups = constant_ints(node->namedInput("groups"));
+  conv.node = node;
+  const std::optional<at::Tensor> weight = constant_tensor(node.argument("weight"));
+  const std::optional<at::Tensor> bias = constant_tensor(node.argument("bias"));
+  const auto groups = constant_ints(node.argument("groups"));
   if (!weight || !groups || groups->size() != 1) return std::nullopt;
-  if (!bias && !is_none(node->namedInput("bias"))) return std::nullopt;
+  if (!bias && !is_none(node.argument("bias"))) return std::nullopt;
   conv.weight = *weight;
   if (bias) conv.bias = *bias;
   conv.groups = groups->at(0);
-  if (node->hasNamedInput("transposed")) {
-    const std::optional<bool> is_transposed = constant_bool(node->namedInput("transposed"));
+  if (node.has_argument("transposed")) {
+    const std::optional<bool> is_transposed = constant_bool(node.argument("transposed"));
     if (!is_transposed) return std::nullopt;
     conv.is_transposed = *is_transposed;
   } else {
-    const std::string_view name = node->kind().toUnqualString();
+    const std::string_view name = node.name();
     conv.is_transposed = name.starts_with("conv_transpose");
   }
   return conv;
@@ -42,19 +39,15 @@ std::int64_t result_channels(const ConstantConv& conv) {
 at::Tensor as_f64(const at::Tensor& tensor) { return tensor.to(at::kCPU, at::kDouble); }
 
 void replace_weights(const ConstantConv& conv, const at::Tensor& weight, const at::Tensor& bias) {
-  torch::jit::Graph& graph = *conv.node->owningGraph();
-  const torch::jit::WithInsertPoint at(conv.node);
-  const auto constant = [&](const at::Tensor& tensor) {
-    if (!tensor.defined()) return graph.insertConstant(c10::IValue());
-    return graph.insertConstant(tensor.to(conv.weight.scalar_type()).contiguous());
+  const script::Builder at(conv.node);
+  const auto as_own_type = [&](const at::Tensor& tensor) {
+    return tensor.to(conv.weight.scalar_type()).contiguous();
   };
   // Every convolution of ATen has the arguments (input, weight, bias, ...).
-  const torch::jit::Value* const old = conv.node->input(1);
-  torch::jit::Value* const made = constant(weight);
-  if (old->hasDebugName()) made->setDebugName(old->debugName());  // it names the layer
-  conv.node->replaceInput(1, made);
+  conv.node.replace_input(1, at.weight(as_own_type(weight), conv.node.input(1)));
   const bool has_bias = conv.bias.defined() || (bias.defined() && bias.any().item<bool>());
-  conv.node->replaceInput(2, constant(has_bias ? bias : at::Tensor()));
+  conv.node.replace_input(
+      2, at.constant(has_bias && bias.defined() ? as_own_type(bias) : c10::IValue()));
 }
 
 }  // namespace torchalgo

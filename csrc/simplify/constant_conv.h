@@ -2,16 +2,17 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/jit/ir/ir.h>
 
 #include <cstdint>
 #include <optional>
+
+#include "torchscript/graph_view.h"
 
 namespace torchalgo {
 
 /// A convolution, transposed or not, whose weights, bias and groups are constants of the graph.
 struct ConstantConv {
-  torch::jit::Node* node;
+  script::Node node;
   at::Tensor weight;  // [k, c / groups, ...]; if transposed, [c, k / groups, ...]
   at::Tensor bias;    // [k]; undefined if there is none
   std::int64_t groups = 1;
@@ -19,7 +20,7 @@ struct ConstantConv {
 };
 
 /// Returns the convolution that `node` is, or nullopt if it is none or not constant.
-[[nodiscard]] std::optional<ConstantConv> read_constant_conv(const torch::jit::Node* node);
+[[nodiscard]] std::optional<ConstantConv> read_constant_conv(script::Node node);
 
 /// Returns the number of channels of the result.
 [[nodiscard]] std::int64_t result_channels(const ConstantConv& conv);

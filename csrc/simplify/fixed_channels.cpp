@@ -2,52 +2,40 @@
 #include "simplify/fixed_channels.h"
 
 #include <algorithm>
-#include <array>
-#include <string_view>
 
 #include "simplify/constant_conv.h"
 #include "torchscript/constants.h"
 
 namespace torchalgo {
 
-using torch::jit::Node;
-using torch::jit::Value;
+using script::Node;
+using script::Value;
 
-bool has_fixed_channels(const Value* value, const std::vector<std::int64_t>& sizes) {
+bool has_fixed_channels(Value value, const std::vector<std::int64_t>& sizes) {
   constexpr int kMostSteps = 64;
   for (int step = 0; step < kMostSteps; ++step) {
-    const Node* const node = value->node();
+    const Node node = value.node();
     if (const auto conv = read_constant_conv(node)) {
       return conv->weight.dim() == std::ssize(sizes) && result_channels(*conv) == sizes[1];
     }
-    if (is_kind(node, "aten::batch_norm") &&
-        (!is_none(node->input(1)) || !is_none(node->input(3))))  // weights or running means
+    if (node.is("aten::batch_norm") &&
+        (!is_none(node.input(1)) || !is_none(node.input(3))))  // weights or running means
       return true;
-    constexpr std::array<std::string_view, 15> kKeeping = {"aten::max_pool2d",
-                                                           "aten::avg_pool2d",
-                                                           "aten::adaptive_avg_pool2d",
-                                                           "aten::group_norm",
-                                                           "aten::instance_norm",
-                                                           "aten::mul",
-                                                           "aten::upsample_nearest2d",
-                                                           "aten::upsample_bilinear2d",
-                                                           "aten::add",
-                                                           "aten::sub",
-                                                           "aten::reciprocal",
-                                                           "aten::abs",
-                                                           "aten::exp",
-                                                           "aten::sqrt",
-                                                           "aten::pow"};
-    const bool keeps = is_elementwise(node) || is_any(node, kKeeping);
-    if (!keeps || !is_tensor(node->input(0))) return false;
-    value = node->input(0);
+    const bool keeps =
+        is_elementwise(node) ||
+        node.is("aten::max_pool2d", "aten::avg_pool2d", "aten::adaptive_avg_pool2d",
+                "aten::group_norm", "aten::instance_norm", "aten::mul", "aten::upsample_nearest2d",
+                "aten::upsample_bilinear2d", "aten::add", "aten::sub", "aten::reciprocal",
+                "aten::abs", "aten::exp", "aten::sqrt", "aten::pow");
+    if (!keeps || !is_tensor(node.input(0))) return false;
+    value = node.input(0);
   }
   return false;
 }
 
-bool is_read_by_convolution(const Value* value, const std::vector<std::int64_t>& sizes) {
-  const auto& uses = value->uses();
-  return std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+bool is_read_by_convolution(Value value, const std::vector<std::int64_t>& sizes) {
+  const auto& uses = value.uses();
+  return std::any_of(uses.begin(), uses.end(), [&](const script::Use& use) {
     const auto conv = read_constant_conv(use.user);
     return conv && use.offset == 0 && conv->weight.dim() == std::ssize(sizes);
   });

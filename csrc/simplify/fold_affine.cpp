@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "simplify/fold_affine.h"
+#include "simplify/passes.h"
 
 #include <ATen/TensorOperators.h>
-#include <torch/csrc/jit/ir/alias_analysis.h>
-#include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <algorithm>
 #include <array>
@@ -20,11 +17,9 @@
 
 namespace torchalgo {
 
-using torch::jit::AliasDb;
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
-using torch::jit::WithInsertPoint;
+using script::Graph;
+using script::Node;
+using script::Value;
 
 namespace {
 
@@ -35,10 +30,10 @@ constexpr std::array<std::string_view, 6> kStrided = {"aten::permute", "aten::tr
                                                       "aten::t",       "aten::select",
                                                       "aten::unbind",  "prim::ListUnpack"};
 
-bool is_strided(const Value* value) { return is_any(value->node(), kStrided); }
+bool is_strided(Value value) { return is_any(value.node(), kStrided); }
 
 bool pads_nothing(const ConstantConv& conv) {
-  const auto padding = constant_ints(conv.node->namedInput("padding"));
+  const auto padding = constant_ints(conv.node.argument("padding"));
   return padding && std::all_of(padding->begin(), padding->end(), [](auto p) { return p == 0; });
 }
 
@@ -99,35 +94,35 @@ double most_cancellation(at::ScalarType type) {
 
 class Folder {
  public:
-  Folder(std::shared_ptr<Graph>& graph, const SeenTensors& seen)
-      : graph_(graph), aliases_(graph), seen_(seen) {}
+  Folder(const Graph& graph, const SeenTensors& seen)
+      : graph_(graph), writes_(graph), seen_(seen) {}
 
   bool run() {
-    const std::vector<Node*> nodes(graph_->nodes().begin(), graph_->nodes().end());
-    for (Node* node : nodes) {
+    const std::vector<Node> nodes = graph_.nodes();
+    for (const Node node : nodes) {
       if (std::optional<Affine> affine = read_affine(node, seen_)) take(node, std::move(*affine));
     }
-    for (Node* node : kept_) place(node, found_.at(node->output()));
-    if (is_changed_) torch::jit::EliminateDeadCode(graph_);
+    for (Node node : kept_) place(node, found_.at(node.output()));
+    if (is_changed_) graph_.remove_dead_code();
     return is_changed_;
   }
 
  private:
   struct Found {
     Affine affine;
-    std::vector<Node*> before;  // the other nodes of the chain, the first one first
-    bool is_src_written;        // somewhere in the graph
+    std::vector<Node> before;  // the other nodes of the chain, the first one first
+    bool is_src_written;       // somewhere in the graph
   };
 
   // Joins the node with the affine functions before it, and all of them with a convolution before
   // them.
-  void take(Node* node, Affine affine) {
-    std::vector<Node*> chain;
-    bool is_src_written = aliases_.hasWriters(affine.src);
+  void take(Node node, Affine affine) {
+    std::vector<Node> chain;
+    bool is_src_written = writes_.has(affine.src);
     const auto before = found_.find(affine.src);
     if (before != found_.end() && has_one_reader(affine.src) && !before->second.is_src_written &&
         !cancels(node, compose(affine, before->second.affine))) {
-      Node* const last = affine.src->node();
+      const Node last = affine.src.node();
       affine = compose(affine, before->second.affine);
       chain = std::move(before->second.before);
       chain.push_back(last);
@@ -135,63 +130,59 @@ class Folder {
       found_.erase(before);
       std::erase(kept_, last);
     }
-    const auto conv = read_constant_conv(affine.src->node());
+    const auto conv = read_constant_conv(affine.src.node());
     const bool is_only_reader = has_one_reader(affine.src);
     if (conv && is_only_reader && has_channels(*conv, node, result_channels(*conv)) &&
         keeps_digits(*conv, affine)) {
       fold_after(*conv, affine);
       return replace(node, chain, affine.src);
     }
-    found_.insert_or_assign(node->output(),
+    found_.insert_or_assign(node.output(),
                             Found{std::move(affine), std::move(chain), is_src_written});
     kept_.push_back(node);
   }
 
   // Returns true if dimension 1 of the node's tensors holds `channels` of the convolution: an input
   // without a batch has its channels in dimension 0.
-  [[nodiscard]] bool has_channels(const ConstantConv& conv, const Node* node,
+  [[nodiscard]] bool has_channels(const ConstantConv& conv, Node node,
                                   std::int64_t channels) const {
-    const auto& sizes = seen_.at(node->output()).sizes;
+    const auto& sizes = seen_.at(node.output()).sizes;
     return std::ssize(sizes) == conv.weight.dim() && sizes[1] == channels;
   }
 
-  [[nodiscard]] bool cancels(const Node* node, const Affine& affine) const {
-    return affine.cancellation > most_cancellation(seen_.at(node->output()).scalar_type);
+  [[nodiscard]] bool cancels(Node node, const Affine& affine) const {
+    return affine.cancellation > most_cancellation(seen_.at(node.output()).scalar_type);
   }
 
   // Puts the function into the convolutions that read its result, or makes one node of it.
-  void place(Node* node, const Found& found) {
+  void place(Node node, const Found& found) {
     const Affine& affine = found.affine;
     const bool is_free = !found.is_src_written && !cancels(node, affine);
     if (is_free && fold_into_readers(node, affine)) return;
     const bool is_alone = found.before.empty();
-    if (is_alone && (is_kind(node, "aten::batch_norm") || is_strided(affine.src))) return;
-    const SeenTensor& seen = seen_.at(node->output());
+    if (is_alone && (node.is("aten::batch_norm") || is_strided(affine.src))) return;
+    const SeenTensor& seen = seen_.at(node.output());
     if (!affine.is_per_channel && !has_fixed_channels(affine.src, seen.sizes) &&
-        !is_read_by_convolution(node->output(), seen.sizes)) {
+        !is_read_by_convolution(node.output(), seen.sizes)) {
       return;
     }
-    const WithInsertPoint at(node);
+    const script::Builder at(node);
     const auto constant = [&](const at::Tensor& tensor) {
-      return graph_->insertConstant(tensor.to(seen.device, seen.scalar_type).contiguous());
+      return at.constant(tensor.to(seen.device, seen.scalar_type).contiguous());
     };
-    Value* const scale = constant(affine.scale);
-    Value* const shift = constant(affine.shift);
-    Value* const mean = constant(at::zeros_like(affine.scale));
-    Value* const variance = constant(at::ones_like(affine.scale));
-    Value* const no = graph_->insertConstant(false);
-    Value* const zero = graph_->insertConstant(0.0);
-    Value* const made =
-        graph_->insert(c10::Symbol::fromQualString("aten::batch_norm"),
-                       {affine.src, scale, shift, mean, variance, no, zero, zero, no});
-    made->node()->copyMetadata(node);
+    const Value scale = constant(affine.scale), shift = constant(affine.shift);
+    const Value mean = constant(at::zeros_like(affine.scale));
+    const Value variance = constant(at::ones_like(affine.scale));
+    const Value no = at.constant(false), zero = at.constant(0.0);
+    const Value made =
+        at.call("aten::batch_norm", {affine.src, scale, shift, mean, variance, no, zero, zero, no});
     replace(node, found.before, made);
   }
 
-  bool fold_into_readers(Node* node, const Affine& affine) {
+  bool fold_into_readers(Node node, const Affine& affine) {
     const bool has_shift = affine.shift.any().item<bool>();
     std::vector<ConstantConv> readers;
-    for (const torch::jit::Use& use : node->output()->uses()) {
+    for (const script::Use& use : node.output().uses()) {
       const auto conv = read_constant_conv(use.user);
       if (!conv || use.offset != 0 || conv->is_transposed) return false;
       if (!has_channels(*conv, node, conv->weight.size(1) * conv->groups)) return false;
@@ -201,7 +192,7 @@ class Folder {
     if (readers.empty()) return false;
     for (const ConstantConv& conv : readers) {
       fold_before(conv, affine);
-      conv.node->replaceInput(0, affine.src);
+      conv.node.replace_input(0, affine.src);
     }
     is_changed_ = true;
     return true;
@@ -209,28 +200,26 @@ class Folder {
 
   // Puts `by` where the result of a chain was read, and removes the chain: a node without readers
   // would still count as a reader.
-  void replace(Node* last, const std::vector<Node*>& before, Value* by) {
-    last->output()->replaceAllUsesWith(by);
+  void replace(Node last, const std::vector<Node>& before, Value by) {
+    last.output().replace_uses(by);
     for (auto& [value, found] : found_) {
-      if (found.affine.src == last->output()) found.affine.src = by;
+      if (found.affine.src == last.output()) found.affine.src = by;
     }
-    last->destroy();
-    for (auto node = before.rbegin(); node != before.rend(); ++node) (*node)->destroy();
+    last.destroy();
+    for (auto node = before.rbegin(); node != before.rend(); ++node) (*node).destroy();
     is_changed_ = true;
   }
 
-  std::shared_ptr<Graph>& graph_;
-  AliasDb aliases_;  // of the graph before the first change, which adds no writer
+  const Graph& graph_;
+  script::Writes writes_;  // of the graph before the first change, which adds no writer
   const SeenTensors& seen_;
-  std::map<const Value*, Found> found_;
-  std::vector<Node*> kept_;  // the last node of each chain
+  std::map<Value, Found> found_;
+  std::vector<Node> kept_;  // the last node of each chain
   bool is_changed_ = false;
 };
 
 }  // namespace
 
-bool fold_affine(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
-  return Folder(graph, seen).run();
-}
+bool fold_affine(const Graph& graph, const SeenTensors& seen) { return Folder(graph, seen).run(); }
 
 }  // namespace torchalgo

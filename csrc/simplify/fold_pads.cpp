@@ -1,103 +1,89 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "simplify/fold_pads.h"
-
-#include <torch/csrc/jit/ir/alias_analysis.h>
-#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include "simplify/passes.h"
 
 #include <algorithm>
 #include <optional>
 #include <vector>
 
+#include "simplify/rewrite_each.h"
 #include "torchscript/constants.h"
 #include "torchscript/zero_padding.h"
 
 namespace torchalgo {
 
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
-using torch::jit::WithInsertPoint;
+using script::Graph;
+using script::Node;
+using script::Value;
 
 namespace {
 
 // Returns true for a 2-D convolution in the block of the node that makes the zeros.
-bool is_conv_2d(const Node* conv, const Node* zeros) {
-  const bool has_flag = is_kind(conv, "aten::_convolution") || is_kind(conv, "aten::convolution");
-  if (!has_flag && !is_kind(conv, "aten::conv2d")) return false;
-  if (has_flag && constant_bool(conv->namedInput("transposed")) != false) return false;
-  const auto weight = constant_tensor(conv->namedInput("weight"));
-  return weight && weight->dim() == 4 && conv->owningBlock() == zeros->owningBlock();
+bool is_conv_2d(Node conv, Node zeros) {
+  const bool has_flag = conv.is("aten::_convolution", "aten::convolution");
+  if (!has_flag && !conv.is("aten::conv2d")) return false;
+  if (has_flag && constant_bool(conv.argument("transposed")) != false) return false;
+  const auto weight = constant_tensor(conv.argument("weight"));
+  return weight && weight->dim() == 4 && conv.block() == zeros.block();
 }
 
 // Returns the readers of the zeros. Returns none if one of them is no 2-D convolution.
-std::vector<Node*> readers_of(const Node* zeros) {
-  std::vector<Node*> readers;
-  for (const torch::jit::Use& use : zeros->output()->uses()) {
+std::vector<Node> readers_of(Node zeros) {
+  std::vector<Node> readers;
+  for (const script::Use& use : zeros.output().uses()) {
     if (use.offset != 0 || !is_conv_2d(use.user, zeros)) return {};
     readers.push_back(use.user);
   }
   return readers;
 }
 
-// Calls change(node, zeros, readers) for each node that only makes zeros around the image of 2-D
-// convolutions and shares no memory that is written to. Returns true if one of the calls does.
-template <typename Change>
-bool for_each_pad(std::shared_ptr<Graph>& graph, const Change& change) {
-  std::optional<torch::jit::AliasDb> aliases;
-  bool is_changed = false;
-  const std::vector<Node*> nodes(graph->nodes().begin(), graph->nodes().end());
-  for (Node* node : nodes) {
-    const std::optional<ZeroPadding> zeros = zero_padding(node);
-    if (!zeros) continue;
-    const std::vector<Node*> readers = readers_of(node);
-    if (readers.empty()) continue;
-    if (!aliases) aliases.emplace(graph);
-    if (aliases->hasWriters(node->input(0)) || aliases->hasWriters(node->output())) continue;
-    is_changed |= change(node, *zeros, readers);
-  }
-  if (is_changed) torch::jit::EliminateDeadCode(graph);
-  return is_changed;
+// Zeros around the image of 2-D convolutions, which are their only readers.
+struct Pad : GraphPart {
+  ZeroPadding zeros;
+  std::vector<Node> readers;
+};
+
+std::optional<Pad> find_pad(Node node) {
+  const std::optional<ZeroPadding> zeros = zero_padding(node);
+  if (!zeros) return std::nullopt;
+  const std::vector<Node> readers = readers_of(node);
+  if (readers.empty()) return std::nullopt;
+  return Pad{{node, {node.input(0)}}, *zeros, readers};
 }
 
 // Returns the convolution's padding, or nullopt if it is no list of constants.
-std::optional<std::vector<std::int64_t>> padding_of(const Node* conv) {
-  auto padding = constant_ints(conv->namedInput("padding"));
+std::optional<std::vector<std::int64_t>> padding_of(Node conv) {
+  auto padding = constant_ints(conv.argument("padding"));
   if (!padding || padding->empty()) return std::nullopt;
   padding->resize(2, padding->back());
   return padding;
 }
 
-void add_to_padding(Graph& graph, Node* conv, const ZeroPadding& zeros, Value* src) {
+void add_to_padding(Node conv, const ZeroPadding& zeros) {
   std::vector<std::int64_t> padding = *padding_of(conv);
   for (const std::size_t i : {0, 1}) padding[i] += zeros.before[i];
-  const WithInsertPoint at(conv);
-  conv->replaceInput(0, src);
-  conv->replaceInput(*conv->schema().argumentIndexWithName("padding"),
-                     graph.insertConstant(padding));
+  conv.replace_argument("padding", script::Builder(conv).constant(padding));
 }
 
 }  // namespace
 
-bool fold_pads(std::shared_ptr<Graph>& graph) {
-  return for_each_pad(
-      graph, [&](Node* node, const ZeroPadding& zeros, const std::vector<Node*>& readers) {
-        if (zeros.before != zeros.after || !std::all_of(readers.begin(), readers.end(), padding_of))
-          return false;
-        for (Node* conv : readers) add_to_padding(*graph, conv, zeros, node->input(0));
-        return true;
-      });
+bool fold_pads(const Graph& graph) {
+  return rewrite_each(graph, find_pad, [](const Pad& pad, const auto&) -> Value {
+    const auto& readers = pad.readers;
+    if (pad.zeros.before != pad.zeros.after) return nullptr;
+    if (!std::all_of(readers.begin(), readers.end(), padding_of)) return nullptr;
+    for (const Node conv : readers) add_to_padding(conv, pad.zeros);
+    return pad.reads[0];
+  });
 }
 
-bool copy_pads(std::shared_ptr<Graph>& graph) {
-  return for_each_pad(
-      graph, [&](Node* node, const ZeroPadding&, const std::vector<Node*>& readers) {
-        for (std::size_t i = 1; i < readers.size(); ++i) {
-          Node* const copy = graph->createClone(node, [](Value* value) { return value; });
-          copy->insertBefore(readers[i]);
-          readers[i]->replaceInput(0, copy->output());
-        }
-        return readers.size() > 1;
-      });
+bool copy_pads(const Graph& graph) {
+  return rewrite_each(graph, find_pad, [](const Pad& pad, const auto&) -> Value {
+    for (std::size_t i = 1; i < pad.readers.size(); ++i) {
+      const script::Builder at(pad.readers[i]);
+      pad.readers[i].replace_input(0, at.copy(pad.last, {}).output());
+    }
+    return pad.readers.size() > 1 ? pad.last.output() : nullptr;
+  });
 }
 
 }  // namespace torchalgo

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "simplify/functionalize.h"
+#include "simplify/passes.h"
+
+#include <ATen/core/function_schema.h>
 
 #include <algorithm>
 #include <array>
@@ -14,49 +16,12 @@
 
 namespace torchalgo {
 
-using torch::jit::Block;
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
+using script::Block;
+using script::Graph;
+using script::Node;
+using script::Value;
 
 namespace {
-
-// Their results are new memory that nothing else refers to.
-constexpr std::array<std::string_view, 35> kFresh = {"aten::conv1d",
-                                                     "aten::conv2d",
-                                                     "aten::conv3d",
-                                                     "aten::conv_transpose1d",
-                                                     "aten::conv_transpose2d",
-                                                     "aten::conv_transpose3d",
-                                                     "aten::_convolution",
-                                                     "aten::linear",
-                                                     "aten::matmul",
-                                                     "aten::bmm",
-                                                     "aten::batch_norm",
-                                                     "aten::layer_norm",
-                                                     "aten::group_norm",
-                                                     "aten::instance_norm",
-                                                     "aten::add",
-                                                     "aten::sub",
-                                                     "aten::mul",
-                                                     "aten::div",
-                                                     "aten::softmax",
-                                                     "aten::clone",
-                                                     "aten::cat",
-                                                     "aten::stack",
-                                                     "aten::max_pool1d",
-                                                     "aten::max_pool2d",
-                                                     "aten::max_pool3d",
-                                                     "aten::avg_pool1d",
-                                                     "aten::avg_pool2d",
-                                                     "aten::avg_pool3d",
-                                                     "aten::adaptive_avg_pool1d",
-                                                     "aten::adaptive_avg_pool2d",
-                                                     "aten::adaptive_max_pool2d",
-                                                     "aten::upsample_nearest2d",
-                                                     "aten::upsample_bilinear2d",
-                                                     "aten::mean",
-                                                     "aten::sum"};
 
 // Their results are always memory of their first argument, or lists of such tensors.
 constexpr std::array<std::string_view, 15> kViews = {
@@ -69,22 +34,30 @@ constexpr std::array<std::string_view, 15> kViews = {
 constexpr std::array<std::string_view, 5> kInPlace = {"aten::add_", "aten::sub_", "aten::mul_",
                                                       "aten::div_", "aten::clamp_min_"};
 
-bool is_in_place(const Node* node) {
-  std::string_view name = node->kind().toUnqualString();
+bool is_in_place(Node node) {
+  std::string_view name = node.name();
   if (is_any(node, kInPlace)) return true;
-  if (!node->kind().is_aten() || !name.ends_with('_')) return false;
+  if (!is_aten(node) || !name.ends_with('_')) return false;
   name.remove_suffix(1);
   return is_elementwise_name(name);
 }
 
-bool is_fresh(const Node* node) {
-  return is_any(node, kFresh) ||
-         (node->kind().is_aten() && is_elementwise_name(node->kind().toUnqualString()));
+// Returns true if the op's results are new memory that nothing else refers to.
+bool is_fresh(Node node) {
+  return node.is("aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv_transpose1d",
+                 "aten::conv_transpose2d", "aten::conv_transpose3d", "aten::_convolution",
+                 "aten::linear", "aten::matmul", "aten::bmm", "aten::batch_norm",
+                 "aten::layer_norm", "aten::group_norm", "aten::instance_norm", "aten::add",
+                 "aten::sub", "aten::mul", "aten::div", "aten::softmax", "aten::clone", "aten::cat",
+                 "aten::stack", "aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d",
+                 "aten::avg_pool1d", "aten::avg_pool2d", "aten::avg_pool3d",
+                 "aten::adaptive_avg_pool1d", "aten::adaptive_avg_pool2d",
+                 "aten::adaptive_max_pool2d", "aten::upsample_nearest2d",
+                 "aten::upsample_bilinear2d", "aten::mean", "aten::sum") ||
+         (is_aten(node) && is_elementwise_name(node.name()));
 }
 
-bool is_container(const Node* node) {
-  return is_kind(node, "prim::ListConstruct") || is_kind(node, "prim::TupleConstruct");
-}
+bool is_container(Node node) { return node.is("prim::ListConstruct", "prim::TupleConstruct"); }
 
 bool may_hold_tensor(const c10::Type& type) {
   if (type.kind() == c10::TypeKind::TensorType || type.kind() == c10::TypeKind::AnyType)
@@ -96,7 +69,7 @@ bool may_hold_tensor(const c10::Type& type) {
 
 // A result in new memory, and how often it was changed so far.
 struct Owner {
-  Value* current;  // the value that holds its present contents
+  Value current;  // the value that holds its present contents
   int version = 0;
   bool is_changed = false;
   bool is_refused = false;
@@ -122,7 +95,7 @@ struct Tracked {
 
 class Functionalizer {
  public:
-  Functionalizer(Graph& graph, const SeenTensors& seen) : graph_(graph), seen_(seen) {}
+  Functionalizer(const Graph& graph, const SeenTensors& seen) : graph_(graph), seen_(seen) {}
 
   bool run() {
     walk(/*rewrites=*/false);
@@ -146,26 +119,26 @@ class Functionalizer {
   // adds makes no owner.
   void walk(bool rewrites) {
     rewrites_ = rewrites;
-    const std::vector<Node*> nodes(graph_.nodes().begin(), graph_.nodes().end());
-    for (Node* node : nodes) visit(node);
+    const std::vector<Node> nodes = graph_.nodes();
+    for (const Node node : nodes) visit(node);
     use_inputs(graph_.return_node());
   }
 
-  void visit(Node* node) {
-    if (!node->blocks().empty()) {
-      for (Block* block : node->blocks()) refuse_captured(block);
-      for (const Value* input : node->inputs()) refuse(input);
+  void visit(Node node) {
+    if (!node.blocks().empty()) {
+      for (const Block block : node.blocks()) refuse_captured(block);
+      for (Value input : node.inputs()) refuse(input);
       return;
     }
     use_inputs(node);
     if (is_container(node)) {
-      track(node->output(), Tracked::Form::kContainer, parts_of(node->inputs()));
+      track(node.output(), Tracked::Form::kContainer, parts_of(node.inputs()));
     } else if (is_in_place(node)) {
       change(node);
     } else if (is_any(node, kViews)) {
       make_views(node);
-    } else if (is_fresh(node) && is_tensor(node->output(0))) {
-      for (Value* output : node->outputs()) add_owner(output);
+    } else if (is_fresh(node) && is_tensor(node.output(0))) {
+      for (Value output : node.outputs()) add_owner(output);
     } else {
       read_elsewhere(node);
     }
@@ -173,19 +146,19 @@ class Functionalizer {
 
   // ---- what refers to what ----------------------------------------------------------------------
 
-  void add_owner(Value* value) {
+  void add_owner(Value value) {
     const int index = static_cast<int>(owners_.size());
     owners_.push_back({value});
     owners_.back().is_refused = refused_.count(index) != 0;
     track(value, Tracked::Form::kWhole, {{index, 0}});
   }
 
-  void track(Value* value, Tracked::Form form, std::vector<Part> parts) {
-    if (!parts.empty() && may_hold_tensor(*value->type()))
+  void track(Value value, Tracked::Form form, std::vector<Part> parts) {
+    if (!parts.empty() && may_hold_tensor(*value.type()))
       tracked_[value] = {form, std::move(parts)};
   }
 
-  [[nodiscard]] const Tracked* find(const Value* value) const {
+  [[nodiscard]] const Tracked* find(Value value) const {
     const auto it = tracked_.find(value);
     return it == tracked_.end() ? nullptr : &it->second;
   }
@@ -193,7 +166,7 @@ class Functionalizer {
   template <typename Values>
   [[nodiscard]] std::vector<Part> parts_of(const Values& values) const {
     std::vector<Part> parts;
-    for (const Value* value : values) {
+    for (Value value : values) {
       const Tracked* tracked = find(value);
       if (tracked != nullptr) {
         parts.insert(parts.end(), tracked->parts.begin(), tracked->parts.end());
@@ -202,50 +175,50 @@ class Functionalizer {
     return parts;
   }
 
-  void refuse(const Value* value) {
+  void refuse(Value value) {
     if (const Tracked* tracked = find(value)) {
       for (const Part& part : tracked->parts) owners_[part.owner].is_refused = true;
     }
   }
 
-  void refuse_captured(Block* block) {
-    for (Node* node : block->nodes()) {
-      for (const Value* input : node->inputs()) refuse(input);
-      for (Block* inner : node->blocks()) refuse_captured(inner);
+  void refuse_captured(Block block) {
+    for (Node node : block.nodes()) {
+      for (Value input : node.inputs()) refuse(input);
+      for (const Block inner : node.blocks()) refuse_captured(inner);
     }
-    for (const Value* output : block->outputs()) refuse(output);
+    for (Value output : block.outputs()) refuse(output);
   }
 
-  void make_views(Node* node) {
-    const Tracked* source = find(node->input(0));
+  void make_views(Node node) {
+    const Tracked* source = find(node.input(0));
     if (source == nullptr) return;
     const bool is_sure =
         source->form == Tracked::Form::kWhole || source->form == Tracked::Form::kView;
     const auto form = is_sure ? Tracked::Form::kView : Tracked::Form::kUnsure;
     const std::vector<Part> parts = source->parts;
-    for (Value* output : node->outputs()) track(output, form, parts);
+    for (Value output : node.outputs()) track(output, form, parts);
   }
 
   // An op that is not listed. If its schema says that it writes or returns an argument's memory,
   // the argument is refused. Otherwise its result may still be its argument, as that of type_as.
-  void read_elsewhere(Node* node) {
-    const c10::FunctionSchema* schema = node->maybeSchema();
-    for (std::size_t i = 0; i < node->inputs().size(); ++i) {
+  void read_elsewhere(Node node) {
+    const c10::FunctionSchema* schema = node.schema();
+    for (std::size_t i = 0; i < node.input_count(); ++i) {
       const bool is_known = schema != nullptr && i < schema->arguments().size();
       const c10::AliasInfo* alias = is_known ? schema->arguments()[i].alias_info() : nullptr;
       const bool is_view = alias != nullptr && !alias->isWrite();
-      if (!is_known || (alias != nullptr && !is_view)) refuse(node->input(i));
+      if (!is_known || (alias != nullptr && !is_view)) refuse(node.input(i));
     }
-    const std::vector<Part> parts = parts_of(node->inputs());
-    for (Value* output : node->outputs()) track(output, Tracked::Form::kUnsure, parts);
+    const std::vector<Part> parts = parts_of(node.inputs());
+    for (Value output : node.outputs()) track(output, Tracked::Form::kUnsure, parts);
   }
 
   // ---- changes ----------------------------------------------------------------------------------
 
   // A change through a view makes a new value for the view. What else refers to the owner's memory
   // cannot be made again then, unless it is made from this view.
-  void change(Node* node) {
-    Value* const target = node->input(0);
+  void change(Node node) {
+    const Value target = node.input(0);
     const Tracked* tracked = find(target);
     if (tracked == nullptr) return;
     const Tracked::Form form = tracked->form;
@@ -258,14 +231,11 @@ class Functionalizer {
     Owner& owner = owners_[index];
     owner.is_changed = true;
     ++owner.version;
-    Value* result = node->output();
+    Value result = node.output();
     if (rewrites_ && !owner.is_refused) {
-      const std::string kind = node->kind().toQualString();
-      Node* const twin =
-          node->replaceWithNewSymbol(c10::Symbol::fromQualString(kind.substr(0, kind.size() - 1)));
-      twin->copyMetadata(node);
-      node->destroy();
-      result = twin->output();
+      std::string_view kind = node.kind();
+      kind.remove_suffix(1);
+      result = node.renamed(kind).output();
     }
     track(result, form, {{index, owner.version}});
     if (form == Tracked::Form::kWhole) {
@@ -278,16 +248,16 @@ class Functionalizer {
 
   // Returns true if the op without the underscore gives the same type. An in-place sum of f32 and
   // f64 stays f32, and the functional one is f64. A tensor without dimensions changes no type.
-  [[nodiscard]] bool has_equal_twin(const Node* node) const {
-    const auto self = seen_.find(node->input(0));
+  [[nodiscard]] bool has_equal_twin(Node node) const {
+    const auto self = seen_.find(node.input(0));
     if (self == seen_.end() || !at::isFloatingType(self->second.scalar_type)) return false;
-    const bool has_other = node->inputs().size() > 1 && is_tensor(node->input(1));
+    const bool has_other = node.input_count() > 1 && is_tensor(node.input(1));
     if (!has_other) return true;
-    if (const std::optional<at::Tensor> constant = constant_tensor(node->input(1))) {
+    if (const std::optional<at::Tensor> constant = constant_tensor(node.input(1))) {
       return constant->scalar_type() == self->second.scalar_type ||
              (constant->dim() == 0 && !constant->is_complex());
     }
-    const auto other = seen_.find(node->input(1));
+    const auto other = seen_.find(node.input(1));
     return other != seen_.end() && other->second.scalar_type == self->second.scalar_type;
   }
 
@@ -299,35 +269,35 @@ class Functionalizer {
     });
   }
 
-  void use_inputs(Node* node) {
-    for (std::size_t i = 0; i < node->inputs().size(); ++i) {
-      Value* const value = node->input(i);
+  void use_inputs(Node node) {
+    for (std::size_t i = 0; i < node.input_count(); ++i) {
+      const Value value = node.input(i);
       const Tracked* tracked = find(value);
       if (tracked == nullptr || !is_stale(*tracked)) continue;
       if (!rewrites_) {
         check_stale(value);
-      } else if (Value* const now = present(value, node); now != value) {
-        node->replaceInput(i, now);
+      } else if (const Value now = present(value, node); now != value) {
+        node.replace_input(i, now);
       }
     }
   }
 
   // Refuses the owners of a stale value if it cannot be made again.
-  void check_stale(Value* value) {
+  void check_stale(Value value) {
     value = newest(value);
     const Tracked* tracked = find(value);
     if (tracked == nullptr || !is_stale(*tracked)) return;
     if (tracked->form == Tracked::Form::kWhole) {
       if (owners_[tracked->parts[0].owner].is_part_changed) refuse(value);
-    } else if (is_any(value->node(), kViews) || is_container(value->node())) {
+    } else if (is_any(value.node(), kViews) || is_container(value.node())) {
       if (tracked->form == Tracked::Form::kUnsure) refuse(value);
-      for (Value* input : value->node()->inputs()) check_stale(input);
+      for (Value input : value.node().inputs()) check_stale(input);
     } else {
       refuse(value);
     }
   }
 
-  [[nodiscard]] Value* newest(Value* value) const {
+  [[nodiscard]] Value newest(Value value) const {
     for (auto it = newer_.find(value); it != newer_.end(); it = newer_.find(value)) {
       value = it->second;
     }
@@ -335,7 +305,7 @@ class Functionalizer {
   }
 
   // Returns the value with its present contents, which is made again before `reader` if need be.
-  Value* present(Value* value, Node* reader) {
+  Value present(Value value, Node reader) {
     value = newest(value);
     const Tracked* tracked = find(value);
     if (tracked == nullptr || !is_stale(*tracked)) return value;
@@ -343,38 +313,36 @@ class Functionalizer {
     if (tracked->form == Tracked::Form::kUnsure) return value;
     if (tracked->form != Tracked::Form::kContainer && owner.is_refused) return value;
     if (tracked->form == Tracked::Form::kWhole) return owner.current;
-    Node* const node = value->node();
-    std::unordered_map<Value*, Value*> inputs;
-    bool is_equal = true;
-    for (Value* input : node->inputs()) {
-      inputs[input] = present(input, reader);
-      is_equal &= inputs[input] == input;
-    }
-    if (is_equal) return value;
-    Node* const clone = graph_.createClone(node, [&](Value* input) { return inputs.at(input); });
-    clone->insertBefore(reader);
-    for (std::size_t i = 0; i < node->outputs().size(); ++i) {
-      Tracked renewed = *find(node->output(i));
+    const Node node = value.node();
+    const std::vector<Value> old = node.inputs();
+    std::vector<Value> inputs;
+    for (const Value input : old) inputs.push_back(present(input, reader));
+    if (inputs == old) return value;
+    const Node clone = script::Builder(reader).copy(node, inputs);
+    for (std::size_t i = 0; i < node.output_count(); ++i) {
+      Tracked renewed = *find(node.output(i));
       for (Part& part : renewed.parts) part.version = owners_[part.owner].version;
-      tracked_[clone->output(i)] = renewed;
-      newer_[node->output(i)] = clone->output(i);
+      tracked_[clone.output(i)] = renewed;
+      newer_[node.output(i)] = clone.output(i);
     }
     return newer_.at(value);
   }
 
-  Graph& graph_;
+  const Graph& graph_;
   const SeenTensors& seen_;
   bool rewrites_ = false;
   std::vector<Owner> owners_;
   std::unordered_set<int> refused_;
-  std::unordered_map<const Value*, Tracked> tracked_;
-  std::unordered_map<const Value*, Value*> newer_;  // the value that took the place of another
+  std::unordered_map<Value, Tracked> tracked_;
+  std::unordered_map<Value, Value> newer_;  // the value that took the place of another
 };
 
 }  // namespace
 
-bool functionalize(Graph& graph, const SeenTensors& seen) {
-  return Functionalizer(graph, seen).run();
+bool functionalize(const Graph& graph, const SeenTensors& seen) {
+  if (!Functionalizer(graph, seen).run()) return false;
+  graph.remove_dead_code();
+  return true;
 }
 
 }  // namespace torchalgo

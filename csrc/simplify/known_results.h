@@ -2,10 +2,10 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
-#include <torch/csrc/jit/ir/ir.h>
 
 #include <optional>
 
+#include "torchscript/graph_view.h"
 #include "torchscript/tensor_info.h"
 
 namespace torchalgo {
@@ -17,7 +17,6 @@ namespace torchalgo {
 /// - whether channels that weights fix have a given number.
 ///
 /// Returns nullopt for other nodes.
-[[nodiscard]] std::optional<c10::IValue> known_result(const torch::jit::Node* node,
-                                                      const SeenTensors& seen);
+[[nodiscard]] std::optional<c10::IValue> known_result(script::Node node, const SeenTensors& seen);
 
 }  // namespace torchalgo

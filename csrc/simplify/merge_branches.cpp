@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "simplify/merge_branches.h"
+#include "simplify/passes.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/jit/ir/alias_analysis.h>
-#include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <algorithm>
 #include <optional>
@@ -19,10 +16,9 @@
 
 namespace torchalgo {
 
-using torch::jit::AliasDb;
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
+using script::Graph;
+using script::Node;
+using script::Value;
 
 namespace {
 
@@ -30,7 +26,7 @@ using Sizes = std::vector<std::int64_t>;
 
 // A term of a sum or a difference.
 struct Term {
-  Value* value;
+  Value value;
   double sign;
 };
 
@@ -42,10 +38,10 @@ struct Branch {
 };
 
 std::optional<Branch> read_branch(const Term& term) {
-  const auto conv = read_constant_conv(term.value->node());
-  if (!conv || conv->is_transposed || term.value->uses().size() != 1) return std::nullopt;
+  const auto conv = read_constant_conv(term.value.node());
+  if (!conv || conv->is_transposed || term.value.uses().size() != 1) return std::nullopt;
   const auto window = [&](const char* name) {
-    auto sizes = constant_ints(conv->node->namedInput(name));
+    auto sizes = constant_ints(conv->node.argument(name));
     const auto rank = static_cast<std::size_t>(conv->weight.dim() - 2);
     if (sizes && sizes->size() == 1) sizes->resize(rank, sizes->at(0));
     return sizes && sizes->size() == rank ? *sizes : Sizes{};
@@ -91,44 +87,42 @@ at::Tensor bias_of(const Branch& branch) {
 
 class Merger {
  public:
-  Merger(std::shared_ptr<Graph>& graph, const SeenTensors& seen)
-      : graph_(graph), aliases_(graph), seen_(seen) {}
+  Merger(const Graph& graph, const SeenTensors& seen)
+      : graph_(graph), writes_(graph), seen_(seen) {}
 
   bool run() {
     bool is_changed = false;
-    const std::vector<Node*> nodes(graph_->nodes().begin(), graph_->nodes().end());
-    for (Node* node : nodes) {
-      const bool is_difference = is_kind(node, "aten::sub");
-      if ((!is_difference && !is_kind(node, "aten::add")) || !is_tensor(node->input(1))) continue;
-      if (constant_number(node->input(2)) != 1.0) continue;
+    const std::vector<Node> nodes = graph_.nodes();
+    for (const Node node : nodes) {
+      const bool is_difference = node.is("aten::sub");
+      if ((!is_difference && !node.is("aten::add")) || !is_tensor(node.input(1))) continue;
+      if (constant_number(node.input(2)) != 1.0) continue;
       const double second = is_difference ? -1 : 1;
-      is_changed |= merge(node, {node->input(0), 1}, {node->input(1), second}) ||
-                    merge(node, {node->input(1), second}, {node->input(0), 1});
+      is_changed |= merge(node, {node.input(0), 1}, {node.input(1), second}) ||
+                    merge(node, {node.input(1), second}, {node.input(0), 1});
     }
-    if (is_changed) torch::jit::EliminateDeadCode(graph_);
+    if (is_changed) graph_.remove_dead_code();
     return is_changed;
   }
 
  private:
   // Adds `other` to the convolution that makes `term`, if that is possible.
-  bool merge(Node* sum, const Term& term, const Term& other) {
+  bool merge(Node sum, const Term& term, const Term& other) {
     const std::optional<Branch> branch = read_branch(term);
     if (!branch) return false;
-    Node* const conv = branch->conv.node;
-    if (conv->owningBlock() != sum->owningBlock() || aliases_.hasWriters(conv->input(0)))
-      return false;
+    const Node conv = branch->conv.node;
+    if (conv.block() != sum.block() || writes_.has(conv.input(0))) return false;
     if (const std::optional<Branch> second = read_branch(other)) {
       return merge_convolutions(sum, *branch, *second);
     }
     return merge_identity(sum, *branch, other);
   }
 
-  static bool merge_convolutions(Node* sum, const Branch& a, const Branch& b) {
-    const bool is_alike = a.conv.node->input(0) == b.conv.node->input(0) &&
-                          a.conv.node->kind() == b.conv.node->kind() &&
-                          a.conv.node->owningBlock() == b.conv.node->owningBlock() &&
-                          a.stride == b.stride && a.conv.groups == b.conv.groups &&
-                          excess(a) == excess(b) &&
+  static bool merge_convolutions(Node sum, const Branch& a, const Branch& b) {
+    const bool is_alike = a.conv.node.input(0) == b.conv.node.input(0) &&
+                          a.conv.node.kind() == b.conv.node.kind() &&
+                          a.conv.node.block() == b.conv.node.block() && a.stride == b.stride &&
+                          a.conv.groups == b.conv.groups && excess(a) == excess(b) &&
                           a.conv.weight.scalar_type() == b.conv.weight.scalar_type() &&
                           result_channels(a.conv) == result_channels(b.conv);
     if (!is_alike) return false;
@@ -149,10 +143,10 @@ class Merger {
   }
 
   // `other` is the tensor that the convolution reads, or an affine function of it.
-  bool merge_identity(Node* sum, const Branch& branch, const Term& term) const {
-    const Value* const other = term.value;
+  bool merge_identity(Node sum, const Branch& branch, const Term& term) const {
+    const Value other = term.value;
     const ConstantConv& conv = branch.conv;
-    Value* const src = conv.node->input(0);
+    const Value src = conv.node.input(0);
     const auto seen = seen_.find(src);
     const std::int64_t channels = conv.weight.size(1) * conv.groups;
     if (seen == seen_.end() || std::ssize(seen->second.sizes) != conv.weight.dim() ||
@@ -164,9 +158,9 @@ class Merger {
       // Any other convolution adds a residual in its call as it is.
       if (conv.groups != channels) return false;
       const auto f64 = at::TensorOptions(at::kDouble);
-      affine = Affine{src, at::ones({channels}, f64), at::zeros({channels}, f64), true};
+      affine = Affine{src, at::ones({channels}, f64), at::zeros({channels}, f64), true, 0};
     } else if (has_one_reader(other)) {
-      affine = read_affine(other->node(), seen_);
+      affine = read_affine(other.node(), seen_);
     }
     const Sizes same(branch.padding.size(), 1);
     if (!affine || affine->src != src || branch.stride != same || excess(branch) != same)
@@ -191,21 +185,21 @@ class Merger {
   }
 
   // A convolution with fewer readers would not be seen as one that only the sum reads.
-  static void replace_sum(Node* sum, Node* conv) {
-    Value* const other = sum->input(sum->input(0) == conv->output() ? 1 : 0);
-    sum->output()->replaceAllUsesWith(conv->output());
-    sum->destroy();
-    if (!other->hasUses() && other != conv->input(0)) other->node()->destroy();
+  static void replace_sum(Node sum, Node conv) {
+    const Value other = sum.input(sum.input(0) == conv.output() ? 1 : 0);
+    sum.output().replace_uses(conv.output());
+    sum.destroy();
+    if (other.uses().empty() && other != conv.input(0)) other.node().destroy();
   }
 
-  std::shared_ptr<Graph>& graph_;
-  AliasDb aliases_;  // of the graph before the first change, which adds no writer
+  const Graph& graph_;
+  script::Writes writes_;  // of the graph before the first change, which adds no writer
   const SeenTensors& seen_;
 };
 
 }  // namespace
 
-bool merge_branches(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
+bool merge_branches(const Graph& graph, const SeenTensors& seen) {
   return Merger(graph, seen).run();
 }
 

@@ -1,175 +1,166 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "simplify/pooled_vectors.h"
-
-#include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include "simplify/passes.h"
 
 #include <algorithm>
 #include <optional>
 #include <vector>
 
+#include "simplify/insert_layer.h"
 #include "torchscript/constants.h"
 #include "torchscript/graph_sizes.h"
 
 namespace torchalgo {
 
-using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Value;
-using torch::jit::WithInsertPoint;
+using script::Graph;
+using script::Node;
+using script::Value;
 
 namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-bool is_constant(const Value* value, std::int64_t expected) {
-  return constant_int(value) == expected;
-}
+bool is_constant(Value value, std::int64_t expected) { return constant_int(value) == expected; }
 
 // Returns true for a convolution that makes [n, k, 1, 1] of [n, c, 1, 1] with constant weights.
-bool is_pointwise_conv(const Node* node) {
-  if (!is_kind(node, "aten::conv2d") && !is_kind(node, "aten::_convolution")) return false;
-  const std::optional<at::Tensor> weight = constant_tensor(node->input(1));
+bool is_pointwise_conv(Node node) {
+  if (!node.is("aten::conv2d", "aten::_convolution")) return false;
+  const std::optional<at::Tensor> weight = constant_tensor(node.input(1));
   if (!weight || weight->dim() != 4 || weight->size(2) != 1 || weight->size(3) != 1) return false;
-  const bool is_transposed =
-      is_kind(node, "aten::_convolution") && constant_bool(node->input(6)) != false;
-  const auto padding = constant_ints(node->input(4));
+  const bool is_transposed = node.is("aten::_convolution") && constant_bool(node.input(6)) != false;
+  const auto padding = constant_ints(node.input(4));
   return !is_transposed && padding &&
          std::all_of(padding->begin(), padding->end(), [](auto size) { return size == 0; });
 }
 
 // Returns true for a sum or a product of two tensors.
-bool joins_two(const Node* node) {
-  return (is_kind(node, "aten::add") || is_kind(node, "aten::mul")) && is_tensor(node->input(0)) &&
-         is_tensor(node->input(1));
+bool joins_two(Node node) {
+  return node.is("aten::add", "aten::mul") && is_tensor(node.input(0)) && is_tensor(node.input(1));
 }
 
 // Where each channel of an image became one number.
 struct Pooled {
-  Value* image = nullptr;   // [n, c, h, w]
-  Value* vector = nullptr;  // [n, c, 1, 1], or null if no node makes it
+  Value image = nullptr;   // [n, c, h, w]
+  Value vector = nullptr;  // [n, c, 1, 1], or null if no node makes it
 };
 
 class Keeper {
  public:
-  Keeper(Graph& graph, const SeenTensors& seen) : graph_(graph), seen_(seen) {}
+  Keeper(const Graph& graph, const SeenTensors& seen) : graph_(graph), seen_(seen) {}
 
   bool run() {
     bool is_changed = false;
-    const std::vector<Node*> nodes(graph_.nodes().begin(), graph_.nodes().end());
-    for (Node* node : nodes) is_changed |= remove_expansion(node);
-    for (Node* node : nodes) is_changed |= keep_vector(node) || remove_view(node);
+    const std::vector<Node> nodes = graph_.nodes();
+    for (const Node node : nodes) is_changed |= remove_expansion(node);
+    for (const Node node : nodes) is_changed |= keep_vector(node) || remove_view(node);
     return is_changed;
   }
 
  private:
-  [[nodiscard]] Sizes sizes(const Value* value) const {
+  [[nodiscard]] Sizes sizes(Value value) const {
     const auto it = seen_.find(value);
     return it != seen_.end() && it->second.is_always_so ? it->second.sizes : Sizes{};
   }
 
-  [[nodiscard]] std::optional<at::ScalarType> type_of(const Value* value) const {
+  [[nodiscard]] std::optional<at::ScalarType> type_of(Value value) const {
     if (const auto constant = constant_tensor(value)) return constant->scalar_type();
     const auto it = seen_.find(value);
     return it != seen_.end() ? std::optional(it->second.scalar_type) : std::nullopt;
   }
 
   // A product with y.expand_as(x) is a product with y if the other factor is x.
-  bool remove_expansion(Node* node) {
-    if (!is_kind(node, "aten::expand_as")) return false;
-    Value* const whole = node->input(1);
-    const auto small = type_of(node->input(0)), large = type_of(whole);
+  bool remove_expansion(Node node) {
+    if (!node.is("aten::expand_as")) return false;
+    const Value whole = node.input(1);
+    const auto small = type_of(node.input(0)), large = type_of(whole);
     if (!small || small != large) return false;  // the larger rank decides on the result's type
-    const auto& uses = node->output()->uses();
-    const bool is_factor = std::all_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
-      return is_kind(use.user, "aten::mul") && use.offset < 2 &&
-             use.user->input(1 - use.offset) == whole;
+    const auto& uses = node.output().uses();
+    const bool is_factor = std::all_of(uses.begin(), uses.end(), [&](const script::Use& use) {
+      return use.user.is("aten::mul") && use.offset < 2 && use.user.input(1 - use.offset) == whole;
     });
     if (uses.empty() || !is_factor) return false;
-    node->output()->replaceAllUsesWith(node->input(0));
+    node.output().replace_uses(node.input(0));
     return true;
   }
 
   // Handles a node that makes [n, k, 1, 1] of a matrix [n, k].
-  bool keep_vector(Node* last) {
-    if (last->outputs().size() != 1) return false;
-    const Sizes result = sizes(last->output());
+  bool keep_vector(Node last) {
+    if (last.output_count() != 1) return false;
+    const Sizes result = sizes(last.output());
     if (result.size() != 4 || result[2] != 1 || result[3] != 1) return false;
-    Value* const matrix = matrix_of(last);
+    const Value matrix = matrix_of(last);
     if (matrix == nullptr || sizes(matrix) != Sizes{result[0], result[1]}) return false;
     const std::optional<Pooled> source = source_of(matrix);
     if (!source || !makes_vector(last, *source)) return false;
-    last->output()->replaceAllUsesWith(vector_of(matrix));
+    last.output().replace_uses(vector_of(matrix));
     return true;
   }
 
   // Handles a view of [n, k, 1, 1] that has the same shape for all input sizes.
-  bool remove_view(Node* node) {
-    if (!is_view(node) || sizes(node->output()).size() != 4) return false;
-    const Value* vector = node->input(0);
-    if (sizes(vector) != sizes(node->output())) return false;
-    while (is_elementwise(vector->node()) || is_pointwise_conv(vector->node()))
-      vector = vector->node()->input(0);
-    if (vector->node()->inputs().empty() || !is_global_pool(vector->node())) return false;
-    if (!makes_vector(node, {vector->node()->input(0), vector->node()->output(0)})) return false;
-    node->output()->replaceAllUsesWith(node->input(0));
+  bool remove_view(Node node) {
+    if (!is_view(node) || sizes(node.output()).size() != 4) return false;
+    Value vector = node.input(0);
+    if (sizes(vector) != sizes(node.output())) return false;
+    while (is_elementwise(vector.node()) || is_pointwise_conv(vector.node()))
+      vector = vector.node().input(0);
+    if (vector.node().inputs().empty() || !is_global_pool(vector.node())) return false;
+    if (!makes_vector(node, {vector.node().input(0), vector.node().output(0)})) return false;
+    node.output().replace_uses(node.input(0));
     return true;
   }
 
   // Returns the pooling from which the matrix [n, k] comes through linear layers, activations, sums
   // and products, whose results nobody else reads. Returns nullopt if there is none.
-  [[nodiscard]] std::optional<Pooled> source_of(const Value* matrix) const {
+  [[nodiscard]] std::optional<Pooled> source_of(Value matrix) const {
     if (!has_one_reader(matrix) || sizes(matrix).size() != 2) return std::nullopt;
     if (auto pooled = pooled_in(matrix)) return pooled;
-    const Node* node = matrix->node();
-    if (is_elementwise(node) || is_constant_linear(node)) return source_of(node->input(0));
-    if (!joins_two(node) || sizes(node->input(0)) != sizes(node->input(1))) return std::nullopt;
-    return source_of(node->input(1)) ? source_of(node->input(0)) : std::nullopt;
+    Node node = matrix.node();
+    if (is_elementwise(node) || is_constant_linear(node)) return source_of(node.input(0));
+    if (!joins_two(node) || sizes(node.input(0)) != sizes(node.input(1))) return std::nullopt;
+    return source_of(node.input(1)) ? source_of(node.input(0)) : std::nullopt;
   }
 
   // Returns the matrix that `last` may bring to rank 4, or null.
-  static Value* matrix_of(Node* last) {
-    if (is_view(last)) return last->input(0);
-    if (!is_kind(last, "aten::unsqueeze")) return nullptr;
-    Node* const before = last->input(0)->node();
-    if (!is_kind(before, "aten::unsqueeze") || !has_one_reader(before->output())) return nullptr;
-    const auto outer = constant_int(last->input(1)), inner = constant_int(before->input(1));
+  static Value matrix_of(Node last) {
+    if (is_view(last)) return last.input(0);
+    if (!last.is("aten::unsqueeze")) return nullptr;
+    const Node before = last.input(0).node();
+    if (!before.is("aten::unsqueeze") || !has_one_reader(before.output())) return nullptr;
+    const auto outer = constant_int(last.input(1)), inner = constant_int(before.input(1));
     const bool adds_image =
         (inner == 2 || inner == -1) && (outer == 2 || outer == 3 || outer == -1 || outer == -2);
     if (!adds_image) return nullptr;
-    Value* matrix = before->input(0);
-    while (is_whole_slice(matrix->node()) && has_one_reader(matrix))
-      matrix = matrix->node()->input(0);
+    Value matrix = before.input(0);
+    while (is_whole_slice(matrix.node()) && has_one_reader(matrix)) matrix = matrix.node().input(0);
     return matrix;
   }
 
   // Returns true if `last` makes [n, k, 1, 1] for all input sizes. The product of n and k is given,
   // so one of them decides the other.
-  [[nodiscard]] bool makes_vector(const Node* last, const Pooled& source) const {
+  [[nodiscard]] bool makes_vector(Node last, const Pooled& source) const {
     if (!is_view(last)) return true;
-    const std::vector<const Value*> to = sizes_of_view(last);
+    const std::vector<Value> to = sizes_of_view(last);
     if (to.size() != 4 || !is_constant(to[2], 1) || !is_constant(to[3], 1)) return false;
-    const std::int64_t channels = sizes(last->output())[1];
+    const std::int64_t channels = sizes(last.output())[1];
     return is_size(to[0], source, 0) || is_constant(to[1], channels) ||
            (sizes(source.image)[1] == channels && is_size(to[1], source, 1));
   }
 
-  static bool is_size(const Value* number, const Pooled& pooled, std::int64_t dim) {
+  static bool is_size(Value number, const Pooled& pooled, std::int64_t dim) {
     return dimension_of(number, pooled.image) == dim ||
            (pooled.vector != nullptr && dimension_of(number, pooled.vector) == dim);
   }
 
   // Returns the pooling that `matrix` holds for all input sizes, or nullopt.
-  [[nodiscard]] std::optional<Pooled> pooled_in(const Value* matrix) const {
-    Node* const node = const_cast<Node*>(matrix->node());
-    if (is_kind(node, "aten::mean")) return read_mean(node);
-    if (node->inputs().empty() || !is_global_pool(node->input(0)->node())) return std::nullopt;
-    const Pooled pooled = {node->input(0)->node()->input(0), node->input(0)};
-    const bool flattens = is_kind(node, "aten::flatten") && is_constant(node->input(1), 1) &&
-                          (is_constant(node->input(2), -1) || is_constant(node->input(2), 3));
+  [[nodiscard]] std::optional<Pooled> pooled_in(Value matrix) const {
+    const Node node = matrix.node();
+    if (node.is("aten::mean")) return read_mean(node);
+    if (node.inputs().empty() || !is_global_pool(node.input(0).node())) return std::nullopt;
+    const Pooled pooled = {node.input(0).node().input(0), node.input(0)};
+    const bool flattens = node.is("aten::flatten") && is_constant(node.input(1), 1) &&
+                          (is_constant(node.input(2), -1) || is_constant(node.input(2), 3));
     if (flattens) return pooled;
     if (!is_view(node)) return std::nullopt;
-    const std::vector<const Value*> to = sizes_of_view(node);
+    const std::vector<Value> to = sizes_of_view(node);
     if (to.size() != 2) return std::nullopt;
     const bool keeps_rows = is_size(to[0], pooled, 0) || is_size(to[1], pooled, 1) ||
                             is_constant(to[1], sizes(pooled.image)[1]);
@@ -177,28 +168,27 @@ class Keeper {
   }
 
   // Returns true if the node makes [n, c, 1, 1] of an image for all input sizes.
-  [[nodiscard]] bool is_global_pool(const Node* node) const {
-    const auto is_all = [](const Value* list, std::int64_t expected) {
+  [[nodiscard]] bool is_global_pool(Node node) const {
+    const auto is_all = [](Value list, std::int64_t expected) {
       const auto numbers = constant_ints(list);
       return numbers && std::all_of(numbers->begin(), numbers->end(),
                                     [&](std::int64_t number) { return number == expected; });
     };
-    if (is_kind(node, "aten::adaptive_avg_pool2d"))
-      return sizes(node->input(0)).size() == 4 && is_all(node->input(1), 1);
-    if (is_kind(node, "aten::avg_pool2d") || is_kind(node, "aten::max_pool2d")) {
-      return sizes(node->input(0)).size() == 4 &&
-             is_image_size_of(node->input(1), node->input(0)) && is_all(node->input(3), 0) &&
-             (is_kind(node, "aten::avg_pool2d") || is_all(node->input(4), 1));
+    if (node.is("aten::adaptive_avg_pool2d"))
+      return sizes(node.input(0)).size() == 4 && is_all(node.input(1), 1);
+    if (node.is("aten::avg_pool2d", "aten::max_pool2d")) {
+      return sizes(node.input(0)).size() == 4 && is_image_size_of(node.input(1), node.input(0)) &&
+             is_all(node.input(3), 0) && (node.is("aten::avg_pool2d") || is_all(node.input(4), 1));
     }
     return is_image_mean(node, /*keeps_rank=*/true);
   }
 
   // Returns true for a mean over the height and the width.
-  [[nodiscard]] bool is_image_mean(const Node* node, bool keeps_rank) const {
-    if (!is_kind(node, "aten::mean") || node->inputs().size() != 4) return false;
-    if (sizes(node->input(0)).size() != 4 || !is_none(node->input(3))) return false;
-    if (constant_bool(node->input(2)) != keeps_rank) return false;
-    auto dims = constant_ints(node->input(1));
+  [[nodiscard]] bool is_image_mean(Node node, bool keeps_rank) const {
+    if (!node.is("aten::mean") || node.input_count() != 4) return false;
+    if (sizes(node.input(0)).size() != 4 || !is_none(node.input(3))) return false;
+    if (constant_bool(node.input(2)) != keeps_rank) return false;
+    auto dims = constant_ints(node.input(1));
     if (!dims) return false;
     for (std::int64_t& dim : *dims) dim = dim < 0 ? dim + 4 : dim;
     std::sort(dims->begin(), dims->end());
@@ -206,75 +196,58 @@ class Keeper {
   }
 
   // Reads x.mean((2, 3)), or a mean over each of both dimensions in turn.
-  [[nodiscard]] std::optional<Pooled> read_mean(Node* node) const {
-    if (is_image_mean(node, /*keeps_rank=*/false)) return Pooled{node->input(0), nullptr};
-    Node* const before = node->input(0)->node();
-    if (!is_kind(before, "aten::mean") || !has_one_reader(before->output())) return std::nullopt;
-    if (sizes(before->input(0)).size() != 4) return std::nullopt;
+  [[nodiscard]] std::optional<Pooled> read_mean(Node node) const {
+    if (is_image_mean(node, /*keeps_rank=*/false)) return Pooled{node.input(0), nullptr};
+    const Node before = node.input(0).node();
+    if (!before.is("aten::mean") || !has_one_reader(before.output())) return std::nullopt;
+    if (sizes(before.input(0)).size() != 4) return std::nullopt;
     const bool is_in_turn = is_last_mean(before, 4) && is_last_mean(node, 3);
-    return is_in_turn ? std::optional(Pooled{before->input(0), nullptr}) : std::nullopt;
+    return is_in_turn ? std::optional(Pooled{before.input(0), nullptr}) : std::nullopt;
   }
 
   // Returns true for a mean over the last of `rank` dimensions, which it removes.
-  static bool is_last_mean(const Node* node, std::int64_t rank) {
-    if (node->inputs().size() != 4 || !is_none(node->input(3))) return false;
-    const auto dims = constant_ints(node->input(1));
-    return constant_bool(node->input(2)) == false && dims &&
+  static bool is_last_mean(Node node, std::int64_t rank) {
+    if (node.input_count() != 4 || !is_none(node.input(3))) return false;
+    const auto dims = constant_ints(node.input(1));
+    return constant_bool(node.input(2)) == false && dims &&
            (*dims == Sizes{-1} || *dims == Sizes{rank - 1});
   }
 
   // Returns the matrix as [n, k, 1, 1]. Each new node stands where the node stood that it replaces,
   // so that it reads the same values even where a tensor is changed in place later on.
-  Value* vector_of(Value* matrix) {
-    Node* const node = matrix->node();
+  Value vector_of(Value matrix) {
+    const Node node = matrix.node();
     if (const auto pooled = pooled_in(matrix)) {
       if (pooled->vector != nullptr) return pooled->vector;
       // If there are two means, the first one reads the image, so the pooling stands in its place.
-      return pool(node->input(0) == pooled->image ? node : node->input(0)->node(), pooled->image);
+      return pool(node.input(0) == pooled->image ? node : node.input(0).node(), pooled->image);
     }
-    std::vector<Value*> inputs(node->inputs().begin(), node->inputs().end());
+    std::vector<Value> inputs = node.inputs();
     inputs[0] = vector_of(inputs[0]);
     if (joins_two(node)) inputs[1] = vector_of(inputs[1]);
-    const WithInsertPoint at(node);
-    if (is_kind(node, "aten::linear")) return convolution(node, inputs[0]);
-    return insert(node->kind(), inputs, node);
+    const script::Builder at(node);
+    if (node.is("aten::linear")) {
+      const Value filters = at.weight(filters_of(node), node.input(1));
+      return insert_convolution(at, node, inputs[0], filters);
+    }
+    return at.op(node.kind(), {inputs.begin(), inputs.end()});
   }
 
-  Value* pool(Node* mean, Value* image) {
-    const WithInsertPoint at(mean);
-    Value* const keeps_rank = graph_.insertConstant(true);
-    return insert(mean->kind(),
-                  {image, graph_.insertConstant(Sizes{2, 3}), keeps_rank, mean->input(3)}, mean);
+  static Value pool(Node mean, Value image) {
+    const script::Builder at(mean);
+    const Value keeps_rank = at.constant(true);
+    return at.op(mean.kind(), {image, Sizes{2, 3}, keeps_rank, mean.input(3)});
   }
 
-  Value* convolution(Node* linear, Value* src) {
-    const at::Tensor weight = *constant_tensor(linear->input(1));
-    Value* const filters =
-        graph_.insertConstant(weight.reshape({weight.size(0), weight.size(1), 1, 1}));
-    // The layer is named by the owner of its weights.
-    if (linear->input(1)->hasDebugName()) filters->setDebugName(linear->input(1)->debugName());
-    Value* const ones = graph_.insertConstant(Sizes{1, 1});
-    Value* const zeros = graph_.insertConstant(Sizes{0, 0});
-    return insert(c10::Symbol::fromQualString("aten::conv2d"),
-                  {src, filters, linear->input(2), ones, zeros, ones, graph_.insertConstant(1)},
-                  linear);
-  }
-
-  Value* insert(c10::Symbol kind, const std::vector<Value*>& inputs, Node* like) {
-    Node* const made = graph_.insertNode(graph_.create(kind, inputs));
-    made->copyMetadata(like);
-    return made->output();
-  }
-
-  Graph& graph_;
+  const Graph& graph_;
   const SeenTensors& seen_;
 };
 
 }  // namespace
 
-bool keep_pooled_vectors(std::shared_ptr<Graph>& graph, const SeenTensors& seen) {
-  if (!Keeper(*graph, seen).run()) return false;
-  torch::jit::EliminateDeadCode(graph);
+bool keep_pooled_vectors(const Graph& graph, const SeenTensors& seen) {
+  if (!Keeper(graph, seen).run()) return false;
+  graph.remove_dead_code();
   return true;
 }
 

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <torch/csrc/jit/ir/ir.h>
-
 #include <cstdint>
-#include <memory>
 #include <vector>
 
+#include "torchscript/graph_view.h"
 #include "torchscript/tensor_info.h"
 
 namespace torchalgo {
@@ -17,13 +15,11 @@ namespace torchalgo {
 /// inside of others follow when the outer one is replaced.
 ///
 /// @return  true if the graph has changed.
-bool resolve_size_branches(std::shared_ptr<torch::jit::Graph>& graph,
-                           const std::vector<c10::IValue>& arguments);
+bool resolve_size_branches(const script::Graph& graph, const std::vector<c10::IValue>& arguments);
 
 /// Inserts a check in front of `before`: a call fails, and the sizes are pinned, unless dimension
 /// `dim` of `tensor` is `size`.
-void pin_size(torch::jit::Value* tensor, std::int64_t dim, std::int64_t size,
-              torch::jit::Node* before);
+void pin_size(script::Value tensor, std::int64_t dim, std::int64_t size, script::Node before);
 
 /// Removes slices such as x[:, :, :h] that take everything in the run, where `h` is computed from
 /// sizes. As above, a check stays. Does so only if such a check of a branch is in the graph: its
@@ -31,6 +27,6 @@ void pin_size(torch::jit::Value* tensor, std::int64_t dim, std::int64_t size,
 ///
 /// @param seen  the tensors of a run of this graph.
 /// @return  true if the graph has changed.
-bool remove_whole_slices(std::shared_ptr<torch::jit::Graph>& graph, const SeenTensors& seen);
+bool remove_whole_slices(const script::Graph& graph, const SeenTensors& seen);
 
 }  // namespace torchalgo

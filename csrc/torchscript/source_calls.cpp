@@ -2,6 +2,7 @@
 #include "torchscript/source_calls.h"
 
 #include <fmt/format.h>
+#include <torch/csrc/jit/ir/ir.h>
 
 #include <sstream>
 #include <utility>

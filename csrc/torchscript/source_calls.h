@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <torch/csrc/jit/ir/ir.h>
-
 #include <string>
 #include <vector>
+
+#include "torchscript/graph_view.h"
 
 namespace torchalgo {
 

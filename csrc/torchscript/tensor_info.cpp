@@ -98,8 +98,8 @@ void run_observed(const std::shared_ptr<Graph>& copy, const std::vector<c10::IVa
 
 }  // namespace
 
-SeenTensors see_tensors(const std::shared_ptr<Graph>& graph,
-                        const std::vector<c10::IValue>& arguments) {
+SeenTensors see_tensors(const script::Graph& view, const std::vector<c10::IValue>& arguments) {
+  const std::shared_ptr<Graph>& graph = view.get();
   SeenTensors seen;
   const auto copy = graph->copy();
   observe(*copy, graph->block(), copy->block(), seen);
@@ -107,9 +107,10 @@ SeenTensors see_tensors(const std::shared_ptr<Graph>& graph,
   return seen;
 }
 
-std::unordered_map<const Node*, bool> see_branches(const std::shared_ptr<Graph>& graph,
-                                                   const std::vector<c10::IValue>& arguments) {
-  std::unordered_map<const Node*, bool> seen;
+std::unordered_map<script::Node, bool> see_branches(const script::Graph& view,
+                                                    const std::vector<c10::IValue>& arguments) {
+  const std::shared_ptr<Graph>& graph = view.get();
+  std::unordered_map<script::Node, bool> seen;
   const auto copy = graph->copy();
   const std::vector<Node*> nodes(copy->nodes().begin(), copy->nodes().end());
   auto to = nodes.begin();
@@ -125,7 +126,7 @@ std::unordered_map<const Node*, bool> see_branches(const std::shared_ptr<Graph>&
   return seen;
 }
 
-std::optional<std::int64_t> rank_of(const Value* tensor, const SeenTensors& seen) {
+std::optional<std::int64_t> rank_of(script::Value tensor, const SeenTensors& seen) {
   const auto it = seen.find(tensor);
   if (it == seen.end() || !it->second.is_always_so) return std::nullopt;
   return static_cast<std::int64_t>(it->second.sizes.size());

@@ -3,7 +3,6 @@
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
-#include <torch/csrc/jit/ir/ir.h>
 
 #include <cstdint>
 #include <exception>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "ir/problem.h"
+#include "torchscript/graph_view.h"
 
 namespace torchalgo {
 
@@ -25,23 +25,22 @@ struct SeenTensor {
   bool is_strided = true;
   bool is_always_so = true;  // false: seen with several sizes, as inside a loop
 };
-using SeenTensors = std::unordered_map<const torch::jit::Value*, SeenTensor>;
+using SeenTensors = std::unordered_map<script::Value, SeenTensor>;
 
 /// Returns the tensors that a run of `graph` on `arguments` (self first) makes, in all of its
 /// blocks. The interpreter runs an instrumented copy, so that TorchScript's executor makes no plan
 /// for `graph`. Tensor arguments are cloned.
 /// @throws Error  if the run fails, with the text of cause_of().
-[[nodiscard]] SeenTensors see_tensors(const std::shared_ptr<torch::jit::Graph>& graph,
+[[nodiscard]] SeenTensors see_tensors(const script::Graph& graph,
                                       const std::vector<c10::IValue>& arguments);
 
 /// Returns the rank of a tensor, or nullopt if it was not seen or had several sizes.
-[[nodiscard]] std::optional<std::int64_t> rank_of(const torch::jit::Value* tensor,
-                                                  const SeenTensors& seen);
+[[nodiscard]] std::optional<std::int64_t> rank_of(script::Value tensor, const SeenTensors& seen);
 
 /// Returns which block each branch of the outermost block takes in a run of `graph` on `arguments`:
 /// true is the first one. The run is as in see_tensors.
-[[nodiscard]] std::unordered_map<const torch::jit::Node*, bool> see_branches(
-    const std::shared_ptr<torch::jit::Graph>& graph, const std::vector<c10::IValue>& arguments);
+[[nodiscard]] std::unordered_map<script::Node, bool> see_branches(
+    const script::Graph& graph, const std::vector<c10::IValue>& arguments);
 
 /// Returns the message of an error of torch, without the backtraces around it.
 [[nodiscard]] std::string cause_of(const std::exception& error);
@@ -52,7 +51,7 @@ struct TensorInfo {
   std::optional<DType> dtype;       // nullopt: not floating point, or not seen
   std::string obstacle;             // why no op on it may be planned, or empty
 };
-using TensorInfos = std::unordered_map<const torch::jit::Value*, TensorInfo>;
+using TensorInfos = std::unordered_map<script::Value, TensorInfo>;
 
 /// Describes a tensor.
 /// @param seen  null if the run did not make the tensor.

@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "torchscript/zero_padding.h"
 
-#include <torch/csrc/jit/ir/constants.h>
-
 #include <algorithm>
 
 #include "torchscript/constants.h"
 
 namespace torchalgo {
 
-std::optional<ZeroPadding> zero_padding(const torch::jit::Node* node) {
-  const bool has_mode = is_kind(node, "aten::pad");
-  if (!has_mode && !is_kind(node, "aten::constant_pad_nd")) return std::nullopt;
+std::optional<ZeroPadding> zero_padding(script::Node node) {
+  const bool has_mode = node.is("aten::pad");
+  if (!has_mode && !node.is("aten::constant_pad_nd")) return std::nullopt;
   if (has_mode) {
-    const auto mode = torch::jit::toIValue(node->namedInput("mode"));
+    const auto mode = node.argument("mode").constant();
     if (!mode || !mode->isString() || mode->toStringRef() != "constant") return std::nullopt;
   }
-  const torch::jit::Value* value = node->namedInput("value");
+  script::Value value = node.argument("value");
   if (!is_none(value) && constant_number(value) != 0.0) return std::nullopt;
-  auto sizes = constant_ints(node->namedInput("pad"));
+  auto sizes = constant_ints(node.argument("pad"));
   if (!sizes || (sizes->size() != 2 && sizes->size() != 4)) return std::nullopt;
   sizes->resize(4, 0);
   if (std::any_of(sizes->begin(), sizes->end(), [](auto size) { return size < 0; })) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <torch/csrc/jit/ir/ir.h>
-
 #include <cstdint>
 #include <optional>
 #include <vector>
+
+#include "torchscript/graph_view.h"
 
 namespace torchalgo {
 
@@ -17,6 +17,6 @@ struct ZeroPadding {
 
 /// Returns the zeros that the node adds to its first input, before and after the last two
 /// dimensions. Returns nullopt if it does anything else, or if their numbers are not constants.
-[[nodiscard]] std::optional<ZeroPadding> zero_padding(const torch::jit::Node* node);
+[[nodiscard]] std::optional<ZeroPadding> zero_padding(script::Node node);
 
 }  // namespace torchalgo

@@ -3,6 +3,8 @@
 
 from torchalgo_cli import install as _install
 
+_install.check_build()  # before torch, whose own error for another Python misleads
+
 try:
     import torch as _torch
 except ModuleNotFoundError as _problem:
@@ -12,11 +14,10 @@ except ModuleNotFoundError as _problem:
 
 
 def _load_library() -> None:
-    """Raises ImportError if torchalgo was built for another Python or torch, or was not built.
+    """Raises ImportError if torchalgo was built for another torch.
 
     The error is clearer than that of the dynamic linker.
     """
-    _install.check_build()
     _install.check_torch(_install.built_for_torch(), _torch.__version__)
     try:
         _torch.ops.load_library(str(_install.PACKAGE / "libtorchalgo.so"))

@@ -143,14 +143,14 @@ def _add_pareto(commands: Any) -> None:
         commands, "pareto", "list the plans of a model that trade time for memory or error",
         "Optimizes the model, then prints its Pareto front: plans for which no faster plan takes"
         " as little memory, or has outputs with as small an error. Times are predicted.",
-        f"{RESNET} --memory weights",
+        f"{RESNET} --over weights",
     )  # fmt: skip
     add_model(command)
     command.add_argument(
-        "--memory", choices=("workspace", "weights", "error"), default="workspace",
-        help="the memory that is compared: the largest workspace of a primitive (default), or the"
-        " sum of all packed weights; error: compare the errors of the outputs instead, with layers"
-        " in bf16 or with weights of 16 bits",
+        "--over", choices=("workspace", "weights", "error"), default="workspace",
+        help="what time is traded for: the largest workspace of a primitive (default), the sum of"
+        " all packed weights, or the error of the outputs, with layers in bf16 or with 16-bit"
+        " weights",
     )  # fmt: skip
     command.add_argument(
         "--max-points", type=arguments.positive, default=32, metavar="N",
@@ -257,9 +257,8 @@ def _add_explain(commands: Any) -> None:
         help="the report to write; the format follows from .html, .txt or .json",
     )  # fmt: skip
     command.add_argument(
-        "--memory", choices=("workspace", "weights", "error"),
-        help="of a model: also show its front of time and this memory, or error, with at most 16"
-        " points",
+        "--over", choices=("workspace", "weights", "error"),
+        help="of a model: also show its front of time and memory, or error, with at most 16 points",
     )  # fmt: skip
     command.add_argument(
         "--measure", type=arguments.seconds, nargs="?", const=60.0, metavar="S",

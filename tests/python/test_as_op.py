@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import torchalgo
-from support.nets import arguments, make_net
+from support.nets import arguments, make_net, run_plan
 from torchalgo._base.fake_errors import fake_mode
 from torchalgo._run.planned_calls import _is_plain
 
@@ -143,7 +143,7 @@ class SizedByHalf(nn.Module):
 @torch.no_grad()
 def test_sizes_may_be_computed() -> None:
     x = torch.rand(1, 3, 24, 24)
-    fast = optimized(SizedByHalf(), x)
+    fast = run_plan(SizedByHalf().eval(), x)  # the baseline serves its own sizes only
     compiled = torch.compile(Around(fast), backend="aot_eager", fullgraph=True)
     for size in (24, 32):
         y = torch.rand(1, 3, size, size)

@@ -16,7 +16,8 @@ import torch
 
 import bench_commits
 import harness
-from bench_commits import RefusedError, apart, median_us, one_start, only_in, record_of, summary
+from bench_commits import RefusedError, apart, one_start, only_in, record_of, summary
+from commit_calls import median_us, read_plan
 from compare import geometric_interval, ratio_of_starts
 from support.plans import make_plan
 
@@ -133,7 +134,7 @@ def test_a_plan_of_a_newer_commit_is_read_without_what_it_adds(tmp_path: Path) -
     data = {**json.loads(plan.to_json()), "of_next_year": 1}
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(data))
-    assert bench_commits.read_plan(str(path)) == dataclasses.replace(plan, guard=None)
+    assert read_plan(str(path)) == dataclasses.replace(plan, guard=None)
 
 
 def test_primitives_are_counted_where_only_one_commit_has_the_line() -> None:

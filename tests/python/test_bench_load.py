@@ -18,15 +18,18 @@ import pytest
 
 import bench_load
 import harness
+import load_engines
 import load_tables
 import load_turns
+import torchalgo
 from bench_load import Load, loads_of, measure
-from child import Child
 from control_group import control_group
 from load_tables import ratios, show
 from support import fake_load
 from support.processes import is_gone
 from torchalgo._measure.machine_load import used_s
+from torchalgo_cli.child import Child
+from torchalgo_cli.turns import answers, by_call
 
 HERE = Path(__file__).resolve().parent
 
@@ -95,7 +98,7 @@ def test_all_processes_of_a_load_begin_at_once_and_the_loops_go_on_to_the_end() 
 
 
 def test_a_loop_computes_in_its_turn_and_sleeps_afterwards() -> None:
-    with Child(load_turns.loop) as child:
+    with Child(*harness.child_of(load_turns.loop)) as child:
         child.receive(60)
         before = used_s(child.pid)[0]
         child.send([time.monotonic(), 0.3])
@@ -115,10 +118,10 @@ def test_a_turn_gives_the_rate_the_median_and_the_time_that_19_of_20_calls_keep(
     def call() -> None:
         clock[0] += next(lasts)
 
-    monkeypatch.setattr(load_turns, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(load_turns, "sleep", lambda s: clock.__setitem__(0, clock[0] + s))
+    monkeypatch.setattr("torchalgo_cli.turns.monotonic", lambda: clock[0])
+    monkeypatch.setattr("torchalgo_cli.turns.sleep", lambda s: clock.__setitem__(0, clock[0] + s))
     monkeypatch.setattr(sys, "stdin", io.StringIO("[101.0, 2.3]\n"))
-    (answer,) = load_turns.answers(load_turns.by_call(call))
+    (answer,) = answers(by_call(call))
     # The first call does not count. It ends at 101.5, and then 80 calls last until 103.5.
     assert answer == {"calls_per_s": 40.0, "median_ms": 25.0, "p95_ms": 40.0}
 
@@ -174,7 +177,7 @@ def test_all_processes_end_when_the_benchmark_is_killed(tmp_path: Path) -> None:
 
 def test_a_control_group_holds_its_processes_to_the_quota_and_is_removed() -> None:
     try:
-        with control_group(0.25) as group, Child(load_turns.loop) as child:
+        with control_group(0.25) as group, Child(*harness.child_of(load_turns.loop)) as child:
             (group / "cgroup.procs").write_text(str(child.pid))
             child.receive(60)
             before = used_s(child.pid)[0]
@@ -225,7 +228,10 @@ def test_ratios_are_those_of_threads_of_a_quota_and_of_engines(
         "1x2@1, median ms, torchalgo over": {"eager": 2.0},
         "1x2@1, 95 % ms, torchalgo over": {"eager": 0.75},
     }
-    engines = {"torchalgo": {"4x2": {"runs": "baseline"}, "1x2@1": {"runs": "plan"}}, "eager": {}}
+    engines = {
+        "torchalgo": {"4x2": {"runs": "baseline"}, "1x2@1": {"runs": "plan", "left": 0.0}},
+        "eager": {"1x2": {"left": 0.0195}},
+    }
     record = {
         "network": "net",
         "engines": engines,
@@ -241,3 +247,22 @@ def test_ratios_are_those_of_threads_of_a_quota_and_of_engines(
     assert times == ["4x2", "25", "[25,", "31.2]", "40", "[40,", "50]"]
     assert "other programs used 0.20 processors in the median turn, at most 0.20" in lines
     assert [line[:9] for line in lines if "runs PyTorch" in line] == ["in 4x2, t"]
+    assert [line for line in lines if "leaves" in line] == [
+        "in 1x2, eager leaves 1.9% of the predicted time to PyTorch"
+    ]
+
+
+def test_a_plan_leaves_at_most_so_much_to_pytorch_and_the_rest_as_it_was(
+    fast: torchalgo.Optimized,
+) -> None:
+    plan = fast.plan
+    most = load_engines.leave(plan, 100)
+    part = load_engines.part_left(most)
+    left = [node.primitive for node in most.nodes if node.problem.startswith("fwd_")]
+    assert {primitive.partition(".")[0] for primitive in left} <= {"aten", ""}
+    assert part > 0.5
+    less = load_engines.leave(plan, 99 * part)
+    assert 0 < load_engines.part_left(less) <= 0.99 * part
+    for before, after in zip(plan.nodes, less.nodes, strict=True):
+        if before.primitive and not after.primitive.startswith("aten."):
+            assert after.primitive == before.primitive

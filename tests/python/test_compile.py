@@ -93,7 +93,17 @@ class Nested(nn.Module):
         return torch.cat([head(x) for head in self.heads.values()], 1)
 
 
-@pytest.mark.parametrize("make", [make_net, Nested])
+class NamedInput(nn.Conv2d):
+    """The argument has the name of a function of Python, which a graph's node cannot have."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 8, 3)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return super().forward(input).relu()
+
+
+@pytest.mark.parametrize("make", [make_net, Nested, NamedInput])
 def test_each_door_gives_the_same_names_and_structure_hash(make: Callable[[], nn.Module]) -> None:
     model = make().eval()
     x = torch.rand(2, 3 if make is make_net else 4, 24, 24)

@@ -220,7 +220,7 @@ def test_the_program_in_cpp_builds_and_runs(
 ) -> None:
     if not (shutil.which("cmake") and shutil.which("g++")):
         pytest.skip("there is no cmake or no g++")
-    program, lists, commands, pt2 = [text for language, text in blocks("cpp.md")]
+    pt2, lists, commands, program = [text for language, text in blocks("cpp.md")]
     fast.save("model.pt")
     (tmp_path / "main.cpp").write_text(small(program))
     (tmp_path / "CMakeLists.txt").write_text(lists)

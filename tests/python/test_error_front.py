@@ -7,8 +7,11 @@ bits; with AMX, layers in bf16 are added.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,8 @@ from torchalgo._base.compare_outputs import output_error
 from torchalgo._capture import settings
 from torchalgo._capture.freeze import freeze_model
 from torchalgo._ir.plan.text import coarse_type
-from torchalgo._refine import refinement
+from torchalgo._plan import preparation
+from torchalgo._refine import binding, refinement
 from torchalgo._report.front import front_view
 from torchalgo_cli import main
 
@@ -173,9 +177,36 @@ def test_the_table_has_the_errors_and_the_bound() -> None:
         assert line.split()[1:4] == [f"{error:.1e}" for error in errors]
 
 
+def test_a_front_keeps_no_module_and_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    def kept(function: Callable[..., Any], part: Callable[[Any], Any]) -> Callable[..., Any]:
+        def called(*args: Any, **options: Any) -> Any:
+            result = function(*args, **options)
+            alive.append(weakref.ref(part(result)))
+            return result
+
+        return called
+
+    rewrite = binding.rewrite_with_origins
+    monkeypatch.setattr(binding, "rewrite_with_origins", kept(rewrite, lambda found: found[0]))
+    prepare = preparation.prepare
+    monkeypatch.setattr(preparation, "prepare", kept(prepare, lambda prepared: prepared))
+    fast = planned()
+    of_call = len(alive)
+    front = fast.pareto("error", max_points=4)
+    assert of_call >= 2 and len(alive) >= of_call + len(front)
+    gc.collect()
+    assert not any(ref() for ref in alive[of_call:])  # the modules of the points
+    del fast
+    gc.collect()
+    assert not any(ref() for ref in alive)
+    assert front[0].plan.nodes
+
+
 def test_a_front_without_a_right_kind_or_size_is_refused() -> None:
     fast = planned()
-    with pytest.raises(torchalgo.Error, match=r"memory='speed', expected .* or 'error'"):
+    with pytest.raises(torchalgo.Error, match=r"over='speed', expected .* or 'error'"):
         fast.pareto("speed")  # type: ignore[arg-type]
     with pytest.raises(torchalgo.Error, match="max_points=1, expected 2 or more"):
         fast.pareto("error", max_points=1)
@@ -186,7 +217,7 @@ def test_the_command_prints_errors_and_writes_plans(
 ) -> None:
     path = tmp_path / "net.pt"
     torch.jit.save(freeze_model(net(), (X,)), str(path))
-    args = ["pareto", str(path), "--input", "2x3x8x8", "--memory", "error", "--max-points", "3"]
+    args = ["pareto", str(path), "--input", "2x3x8x8", "--over", "error", "--max-points", "3"]
     args += ["--quiet", "--no-cost-db"]
     assert main([*args, "--plans", str(tmp_path), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)

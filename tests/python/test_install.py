@@ -247,8 +247,12 @@ def test_sources_without_a_build_are_one_sentence(tmp_path: Path, missing: str) 
     assert "pip install --no-build-isolation ." in text
 
 
-def test_a_build_for_another_python_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("torch_loads", [True, False])
+def test_a_build_for_another_python_is_one_sentence(tmp_path: Path, torch_loads: bool) -> None:
     copied(tmp_path, "_C.*.so")
+    if not torch_loads:  # its extension is for another Python, too, and its own error misleads
+        (tmp_path / "torch").mkdir()
+        (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('no extension')")
     (tmp_path / "torchalgo" / "_C.cpython-39-x86_64-linux-gnu.so").touch()
     text = imported(tmp_path)
     assert text.startswith("TA9003 torchalgo was built for another Python: expected _C.cpython-3")

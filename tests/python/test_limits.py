@@ -272,17 +272,17 @@ FRONTS: Sequence[str] = ("workspace", "weights")
 
 
 @pytest.mark.usefixtures("invented")
-@pytest.mark.parametrize("memory", FRONTS)
+@pytest.mark.parametrize("over", FRONTS)
 def test_the_front_of_a_result_starts_at_its_plan_and_its_points_can_be_applied(
-    memory: Any,
+    over: Any,
 ) -> None:
     fast = torchalgo.optimize(small_net(), X, settings=torchalgo.Settings(progress=False))
-    front = torchalgo.pareto(fast, memory=memory, max_points=4)
+    front = torchalgo.pareto(fast, over=over, max_points=4)
     assert front[0].us == pytest.approx(fast.plan.cost_us, abs=0.01)
     assert [p.us for p in front] == sorted(p.us for p in front)
     assert [p.bytes for p in front] == sorted((p.bytes for p in front), reverse=True)
     assert len(front) > 1 and all(p.is_proven for p in front)
-    assert memory in str(front).splitlines()[0]
+    assert over in str(front).splitlines()[0]
     assert len(str(front).splitlines()) == 2 + len(front)
     frozen = freeze_model(small_net(), (X,))
     for point in front:
@@ -292,16 +292,16 @@ def test_the_front_of_a_result_starts_at_its_plan_and_its_points_can_be_applied(
         )
         assert applied.runs == "plan"
         assert output_error(applied(X), frozen(X)) <= 1e-5
-        assert (plan.workspace_bytes if memory == "workspace" else plan.weight_bytes) == point.bytes
-        if memory == "weights":
+        assert (plan.workspace_bytes if over == "workspace" else plan.weight_bytes) == point.bytes
+        if over == "weights":
             assert applied.weight_bytes == point.bytes
 
 
 @pytest.mark.usefixtures("invented")
-@pytest.mark.parametrize("memory", FRONTS)
-def test_without_time_a_front_has_the_plans_that_were_found(memory: Any) -> None:
+@pytest.mark.parametrize("over", FRONTS)
+def test_without_time_a_front_has_the_plans_that_were_found(over: Any) -> None:
     fast = torchalgo.optimize(small_net(), X, settings=torchalgo.Settings(progress=False))
-    front = torchalgo.pareto(fast, memory=memory, time_limit_s=0)
+    front = torchalgo.pareto(fast, over=over, time_limit_s=0)
     assert len(front) >= 1
 
 
@@ -369,7 +369,7 @@ def test_the_command_prints_a_front_and_writes_its_plans(
 ) -> None:
     path = tmp_path / "net.pt"
     torch.jit.save(freeze_model(small_net(), (X,)), str(path))
-    args = ["pareto", str(path), "--input", "1x16x16x16", "--memory", "weights", "--quiet"]
+    args = ["pareto", str(path), "--input", "1x16x16x16", "--over", "weights", "--quiet"]
     assert main([*args, "--max-points", "3", "--plans", str(tmp_path), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     plans = [torchalgo.load_plan(tmp_path / f"weights_{i}.plan.json") for i in range(len(rows))]

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 
 import torchalgo
-from support.nets import Net, fp64_error
+from support.nets import Net, arguments, fp64_error
 from torchalgo._ir.plan import save_plans
 
 
@@ -34,6 +37,27 @@ def test_torch_jit_load_opens_a_saved_module(
 ) -> None:
     fast.save(tmp_path / "net.pt")
     assert torch.equal(torch.jit.load(str(tmp_path / "net.pt"))(x), fast(x))
+
+
+@torch.no_grad()
+def test_torchalgo_hides_the_deprecations_of_torch_jit(tmp_path: Path) -> None:
+    """Calls that make, copy, save and open modules show no warning of torch.jit."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()
+    x, shapes = torch.rand(1, 3, 12, 12), [(1, 3, 12, 12), (2, 3, 12, 12)]
+    with warnings.catch_warnings():
+        for category in (DeprecationWarning, FutureWarning):
+            warnings.filterwarnings("error", r"`torch\.jit\.", category)
+        fast = torchalgo.optimize(model, (x,), shapes=shapes, **arguments(run_untimed=True))
+        for name, portable in [("net.pt", False), ("net.pt2", False), ("portable.pt", True)]:
+            fast.save(tmp_path / name, portable=portable)
+        again = torchalgo.load(tmp_path / "net.pt")
+        again.save(tmp_path / "again.pt2")
+        program = torch.export.export(model, (x,))
+        exported = torchalgo.optimize(program, plan=next(iter(fast.plans.values())))
+        copies = [fast, again, exported, copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))]
+        modules = [torch.export.load(tmp_path / f"{n}.pt2").module() for n in ("net", "again")]
+        for module in [*copies, *modules]:
+            assert torch.equal(module(x), fast(x))
 
 
 def test_a_loaded_module_takes_other_shapes(

@@ -85,7 +85,7 @@ def test_weight_front_equals_enumeration(seed: int) -> None:
         for choice in itertools.product(NAMES, repeat=3)
     }
     bytes_of = [[size[n, name] for name in NAMES] for n in range(3)]
-    front = front_of(graph, found, costs, memory="weights", bytes_of=bytes_of)
+    front = front_of(graph, found, costs, over="weights", bytes_of=bytes_of)
     assert [(p.plan.cost, p.bytes) for p in front] == undominated(points)
 
 
@@ -139,7 +139,7 @@ def test_limits_that_exclude_each_other_say_what_the_other_one_leaves() -> None:
 def test_fronts_refuse_what_they_cannot_do() -> None:
     graph, found, costs, _, _ = chain(0)
     with pytest.raises(Error, match="expected 'workspace', 'weights' or 'error'"):
-        front_of(graph, found, costs, memory="disk")
+        front_of(graph, found, costs, over="disk")
     with pytest.raises(Error, match="max_points=1, expected 2 or more"):
         front_of(graph, found, costs, max_points=1)
     with pytest.raises(Error, match=r"got Linear, expected what torchalgo\.optimize"):

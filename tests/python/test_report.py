@@ -581,7 +581,7 @@ def test_explain_writes_reports(
 def test_explain_optimizes_a_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run(
         capsys, "explain", "support.nets:net_factory", "--input", "1x3x40x40", "--quiet",
-        "--memory", "weights", "--measure", "20", "-o", tmp_path / "r.html",
+        "--over", "weights", "--measure", "20", "-o", tmp_path / "r.html",
     )  # fmt: skip
     root = read_page((tmp_path / "r.html").read_text())
     assert root.all("svg", "front") and root.all("tr", "g-algorithm")
@@ -598,8 +598,8 @@ def test_explain_says_what_is_wrong(
         ("TA7201 explain: support.nets:net_factory is a model and needs its input", (factory,)),
         ("net.onnx is a model and needs its input, such as --input", (tmp_path / "net.onnx",)),
         ("are for a model: leave them out", (plan, "--input", "1x3x40x40")),
-        ("--memory is for a report: add -o report.html", (plan, "--memory", "weights")),
-        ("--memory needs costs", (plan, "--memory", "weights", "-o", tmp_path / "r.html")),
+        ("--over is for a report: add -o report.html", (plan, "--over", "weights")),
+        ("--over needs costs", (plan, "--over", "weights", "-o", tmp_path / "r.html")),
         ("--measure is for the report of a model", (plan, "--measure", "-o", tmp_path / "r.html")),
         ("expected model.pt or model.plan.json of torchalgo", (tmp_path / "none.pt",)),
         ("TA2010 report:", (plan, "-o", tmp_path / "r.pdf")),

@@ -313,7 +313,8 @@ def exported_model(program: torch.export.ExportedProgram) -> nn.Module:
         for node in inputs
     ]
     names = [node.name for node in inputs]
-    return fx_model(graph_module, FxInputs(weights, names, names, shapes, {}, {}), root="")
+    arguments = [str(node.target) for node in inputs]  # "input" where the node is "input_1"
+    return fx_model(graph_module, FxInputs(weights, names, arguments, shapes, {}, {}), root="")
 
 
 def _attribute(module: Any, path: str) -> Any:

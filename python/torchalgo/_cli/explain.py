@@ -26,10 +26,9 @@ MOST_POINTS = 16  # of a front
 
 def run(args: argparse.Namespace) -> int:
     """Explains the plans of a file, or those of a model that it optimizes first."""
-    if args.memory is not None and args.report is None:
+    if args.over is not None and args.report is None:
         raise Error(
-            "TA7201 explain: --memory is for a report: add -o report.html, or use `torchalgo"
-            " pareto`"
+            "TA7201 explain: --over is for a report: add -o report.html, or use `torchalgo pareto`"
         )
     if args.measure is not None and (args.report is None or not (args.input or args.shapes)):
         raise Error(
@@ -44,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     optimized = _optimized(args)
     if args.report is not None:
-        front = _front(optimized, args.memory)
+        front = _front(optimized, args.over)
         with told(
             "explain: timing the bars of the report",
             args.measure is None or args.quiet or args.json,
@@ -54,14 +53,14 @@ def run(args: argparse.Namespace) -> int:
     return end_code(optimized.is_interrupted, "the plan is of the costs measured so far")
 
 
-def _front(optimized: Optimized, memory: Quantity | None) -> Front | None:
+def _front(optimized: Optimized, over: Quantity | None) -> Front | None:
     """Returns the front, or None if there is none, for example because too few costs are known."""
-    if memory is None:
+    if over is None:
         return None
     try:
-        return optimized.pareto(memory, max_points=MOST_POINTS)
+        return optimized.pareto(over, max_points=MOST_POINTS)
     except Error as problem:
-        tell(f"the report has no front of time and {memory}: {problem}")
+        tell(f"the report has no front of time and {over}: {problem}")
         return None
 
 
@@ -86,10 +85,10 @@ def _of_file(args: argparse.Namespace) -> list[Subject]:
             f"TA7201 explain: {args.plan_or_model} is a model and needs its input, such as --input"
             " 1x3x224x224"
         )
-    if args.memory is not None:
+    if args.over is not None:
         raise Error(
-            "TA7201 explain: --memory needs costs, which a file of plans does not have: give the"
-            " model and its --input, or leave --memory out"
+            "TA7201 explain: --over needs costs, which a file of plans does not have: give the"
+            " model and its --input, or leave --over out"
         )
     return load_subjects(path)
 

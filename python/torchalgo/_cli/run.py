@@ -97,24 +97,24 @@ def _pareto(args: argparse.Namespace) -> int:
     model = on_device(args, _loaded(args))
     inputs = random_inputs(model, args.input)
     optimized = optimize(model, inputs, **tuning_arguments(args))
-    front = optimized.pareto(args.memory, max_points=args.max_points)
+    front = optimized.pareto(args.over, max_points=args.max_points)
     if args.plans is not None:
         for i, point in enumerate(front):
-            point.plan.save(args.plans / f"{args.memory}_{i}.plan.json")
+            point.plan.save(args.plans / f"{args.over}_{i}.plan.json")
     if args.json:
-        _print_json([_point(p, args.memory) for p in front])
+        _print_json([_point(p, args.over) for p in front])
     else:
         print(front)
     return end_code(optimized.is_interrupted, "the front is of the costs measured so far")
 
 
-def _point(point: ParetoPoint, memory: str) -> dict[str, Any]:
+def _point(point: ParetoPoint, over: str) -> dict[str, Any]:
     errors = {
         "error": point.error,
         "predicted_error": point.plan.predicted_error,
         "max_error": point.max_error,
     }
-    amounts = errors if memory == "error" else {"bytes": point.bytes}
+    amounts = errors if over == "error" else {"bytes": point.bytes}
     return {"us": point.us, **amounts, "is_proven": point.is_proven}
 
 

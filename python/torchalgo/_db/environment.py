@@ -18,8 +18,8 @@ import torch
 
 from torchalgo import _C
 from torchalgo._base.f32_precision import convolutions_use_tf32, products_use_tf32
-from torchalgo._C import matches_name
 from torchalgo._ir.costs import environment as plan_environment
+from torchalgo._ir.costs import longest_match
 
 # Facts by provider, or by algorithm if that has others; the longest match counts. A provider that
 # is not listed depends on all facts.
@@ -98,12 +98,12 @@ class Environment:
     def text_of(self, primitive: str) -> str:
         """Returns the facts that a cost of `primitive` depends on, as canonical JSON."""
         providers = ON_GPU if "gpu" in self.facts else ON_CPU
-        match = _longest_match(primitive, providers)
+        match = longest_match(primitive, providers)
         return _text(self._chosen(tuple(self.facts) if match is None else providers[match]))
 
     def version_of(self, primitive: str) -> int | None:
         """Returns the version of the algorithm that offers `primitive`; None if it is not here."""
-        match = _longest_match(primitive, self.versions)
+        match = longest_match(primitive, self.versions)
         return None if match is None else self.versions[match]
 
     def _chosen(self, names: tuple[str, ...]) -> dict[str, str]:
@@ -137,10 +137,6 @@ def find_here() -> Callable[[str], bool]:
 
 def _text(facts: Mapping[str, str]) -> str:
     return json.dumps(dict(facts), sort_keys=True, separators=(",", ":"))
-
-
-def _longest_match(primitive: str, names: Mapping[str, object]) -> str | None:
-    return max((n for n in names if matches_name(primitive, n)), key=len, default=None)
 
 
 def _facts(device: _C.Device | None) -> dict[str, str]:

@@ -20,6 +20,7 @@ import torch
 
 from torchalgo import _C
 from torchalgo._C import Error
+from torchalgo._ir.costs import algorithm_of
 
 Direction = Literal["fwd", "bwd_data", "bwd_filter"]
 Choice = Union[None, int, str, Mapping[Any, "Choice"], Sequence["Choice"]]  # noqa: UP007
@@ -225,7 +226,7 @@ def _name(word: str, direction: Direction, what: str) -> str:
             " provider.algorithm[.variant][{KNOB=value,...}], such as 'cpu.direct' or"
             f" 'cudnn9.conv.e22'{near(word, _known_algorithms())}"
         )
-    algorithm = _algorithm_of(word)
+    algorithm = algorithm_of(word)
     if algorithm is None:
         known = f"; known: {', '.join(_known_algorithms())}"
         raise Error(
@@ -245,12 +246,6 @@ def _name(word: str, direction: Direction, what: str) -> str:
 def _known_algorithms() -> list[str]:
     """Returns the names of all algorithms, also of those of cuDNN on a machine without it."""
     return sorted(name for name, _ in _C.algorithms())
-
-
-def _algorithm_of(name: str) -> str | None:
-    """Returns the algorithm that offers the primitive `name`, or None if there is none."""
-    offering = (known for known in _known_algorithms() if _C.matches_name(name, known))
-    return max(offering, key=len, default=None)
 
 
 def _cudnn_direction(algorithm: str) -> Direction | None:

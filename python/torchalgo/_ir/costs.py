@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 
 from torchalgo import _C
+from torchalgo._C import matches_name
 from torchalgo._ir.failures import Failure
 
 if TYPE_CHECKING:
@@ -47,6 +49,17 @@ def key_of_native(native: _C.CostKey) -> Key:
 def engine_of(primitive: str) -> str:
     """Returns a primitive's name without knobs, math type and layout of the weights."""
     return re.split(r"[{@]", primitive)[0].removesuffix(".krsc")
+
+
+def longest_match(primitive: str, names: Iterable[str]) -> str | None:
+    """Returns the longest of `names` that `primitive` extends, or None if there is none."""
+    return max((name for name in names if matches_name(primitive, name)), key=len, default=None)
+
+
+@functools.cache
+def algorithm_of(primitive: str) -> str | None:
+    """Returns the algorithm that offers a primitive, or None if this build has none."""
+    return longest_match(primitive, dict(_C.algorithms()))
 
 
 def native_key(key: Key) -> _C.CostKey:

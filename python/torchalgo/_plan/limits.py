@@ -39,6 +39,10 @@ class Limits:
     outputs change, relative to a change of the layer's result. The gain corrects the prediction: it
     is the error of the outputs divided by the predicted one.
 
+    A cast rounds too, as a layer's result does. Only the plan tells where casts are, so the solver
+    does not know them. A plan whose error with its casts is above the bound is excluded, as one
+    whose outputs missed it: see settle().
+
     ATen's algorithms in the model's own type count 0, because the outputs are compared with those
     of ATen's module. A candidate that was not checked yet counts 0, until it is chosen and checked.
 
@@ -56,6 +60,7 @@ class Limits:
     sensitivities: Sequence[Sensitivity] = ()  # by node of the graph; empty: 1 for each
     bound: float | None = None  # of the outputs' error; None: no output missed it yet
     gain: float = 0.0  # infinite: only candidates without errors are allowed
+    casts: float = 1.0  # the predicted error with casts, relative to the one that the solver knows
     misses: int = 0  # the number of plans whose outputs missed the bound
 
     @staticmethod
@@ -81,9 +86,30 @@ class Limits:
     def settle(self, **options: Any) -> _C.Plan:
         """Returns the cheapest plan within the limits, after measuring and checking it.
 
+        If its casts lead to a predicted error above the bound, the solver gets a tighter one.
+
         Raises: torchalgo.Error if no plan keeps the limits.
         """
-        return self.tuning.settle(self.planner, limits=self, **options)
+        native = self.tuning.settle(self.planner, limits=self, **options)
+        limits = self
+        for _ in range(MOST_SOLVES):
+            if self.bound is None or self.gain * self.predicted_error(native) <= self.bound:
+                break
+            tighter = limits._with_casts_of(native)
+            if tighter is None:
+                break
+            limits = tighter
+            try:
+                native = self.tuning.settle(self.planner, limits=limits, **options)
+            except _C.Error:  # no plan keeps the tighter bound
+                break
+        return native
+
+    def _with_casts_of(self, native: _C.Plan) -> Limits | None:
+        """Returns limits whose `casts` are no less than those of `native`; None if it has none."""
+        known = math.hypot(*self._call_shares(native).values())
+        casts = self.predicted_error(native) / known if known > 0 else 1.0
+        return dataclasses.replace(self, casts=max(casts, self.casts)) if casts > 1.0 else None
 
     def tightened(self, native: _C.Plan, error: float, bound: float) -> Limits | None:
         """Returns limits that exclude `native`, whose outputs have a relative L2 above `bound`.
@@ -99,7 +125,8 @@ class Limits:
         misses, factor = self.misses + 1, error / total
         is_hopeless = misses > MOST_SOLVES or not factor < math.inf
         gain = math.inf if is_hopeless else max(self.gain, factor)
-        return dataclasses.replace(self, bound=bound, gain=gain, misses=misses)
+        limits = self._with_casts_of(native) or self
+        return dataclasses.replace(limits, bound=bound, gain=gain, misses=misses)
 
     def predicted_error(self, native: _C.Plan) -> float:
         """Returns the error of the plan's outputs that its candidates' errors predict."""
@@ -125,9 +152,26 @@ class Limits:
         }
 
     def shares(self, native: _C.Plan) -> dict[str, float]:
-        """Returns the predicted error of the outputs if only one layer had one, by its name."""
-        errors = self.tuning.errors
-        numbers = {node.name: n for n, node in enumerate(self.tuning.graph.nodes)}
+        """Returns the predicted error of the outputs if only one layer had one, by its name.
+
+        A cast counts to the layer whose result it rounds. Casts of inputs are not known.
+        """
+        shares, numbers = self._call_shares(native), self._numbers()
+        owners = {node.name: node.absorbed_by or node.name for node in native.nodes}
+        for change in native.transforms if self.sensitivities else ():
+            own = self.tuning.errors.get(key_of(change.problem, change.primitive), 0.0)
+            if own > 0 and change.producer in numbers:
+                name = owners.get(change.producer, change.producer)
+                cast = own * self.sensitivities[numbers[change.producer]].result
+                shares[name] = math.hypot(shares.get(name, 0.0), cast)
+        return shares
+
+    def _numbers(self) -> dict[str, int]:
+        return {node.name: n for n, node in enumerate(self.tuning.graph.nodes)}
+
+    def _call_shares(self, native: _C.Plan) -> dict[str, float]:
+        """Returns the shares without casts, as the solver knows them."""
+        errors, numbers = self.tuning.errors, self._numbers()
         covers: dict[str, list[int]] = {}
         for node in native.nodes:
             covers.setdefault(node.absorbed_by or node.name, []).append(numbers[node.name])
@@ -180,9 +224,8 @@ class Limits:
                 ]
                 for list_ in self.tuning.found.by_anchor
             ]
-            resources.append(
-                scaled_resource("sum of squared errors", squares, (self.bound / self.gain) ** 2)
-            )
+            limit = (self.bound / (self.gain * self.casts)) ** 2
+            resources.append(scaled_resource("sum of squared errors", squares, limit))
         return resources
 
     def described(self, native: _C.Plan) -> dict[str, Any]:

@@ -21,13 +21,13 @@ class ParetoPoint:
     """A plan on a front: no faster plan takes as little memory, or has as small an error.
 
     Example:
-        point = torchalgo.pareto(fast, memory="weights")[-1]
+        point = torchalgo.pareto(fast, over="weights")[-1]
         lean = torchalgo.optimize(model, x, plan=point.plan)
     """
 
     plan: Plan  # optimize(model, x, plan=...) applies it
     us: float  # predicted time in us
-    bytes: int  # of workspace if Front.memory is "workspace", else of packed weights
+    bytes: int  # of workspace if Front.over is "workspace", else of packed weights
 
     @property
     def is_proven(self) -> bool:
@@ -57,16 +57,16 @@ class Front(ShownAsText, list[ParetoPoint]):
     """The points that `pareto` returns, the fastest first. `print` shows them as a table.
 
     Example:
-        front = torchalgo.pareto(fast, memory="weights")
+        front = torchalgo.pareto(fast, over="weights")
         small = [point for point in front if point.bytes <= 10_000_000]
     """
 
-    def __init__(self, points: Sequence[ParetoPoint], memory: Quantity) -> None:
+    def __init__(self, points: Sequence[ParetoPoint], over: Quantity) -> None:
         super().__init__(points)
-        self.memory: Quantity = memory
+        self.over: Quantity = over
 
     def __str__(self) -> str:
-        own = ("error", "predicted", "max_error") if self.memory == "error" else (self.memory,)
+        own = ("error", "predicted", "max_error") if self.over == "error" else (self.over,)
         rows: list[tuple[str, ...]] = [("time, us", *own, "x fastest", "proven")]
         for point in self:
             ratio = point.us / self[0].us if self[0].us else 1.0
@@ -79,20 +79,20 @@ class Front(ShownAsText, list[ParetoPoint]):
     def _errors(self, point: ParetoPoint) -> tuple[str, ...]:
         """Returns the texts of the point's errors, or none on a front of memory."""
         errors = (point.error, point.plan.predicted_error, point.max_error)
-        return tuple(f"{e or 0:.1e}" for e in errors) if self.memory == "error" else ()
+        return tuple(f"{e or 0:.1e}" for e in errors) if self.over == "error" else ()
 
 
 class HasFront(Protocol):
     """An Optimized with the costs that `optimize` has measured."""
 
     def pareto(
-        self, memory: Quantity = ..., *, max_points: int = ..., time_limit_s: float = ...
+        self, over: Quantity = ..., *, max_points: int = ..., time_limit_s: float = ...
     ) -> Front: ...
 
 
 def pareto(
     optimized: HasFront,
-    memory: Quantity = "workspace",
+    over: Quantity = "workspace",
     *,
     max_points: int = 32,
     time_limit_s: float = 10.0,
@@ -110,11 +110,12 @@ def pareto(
 
     Args:
         optimized: an Optimized that `optimize` returned. A loaded file has no costs.
-        memory: "workspace" is the largest workspace of the plan's primitives, since they allocate
-            it for one call at a time. "weights" is the bytes of all packed weights, which are kept
-            in addition to the model's own. "error" is the relative L2 error of the outputs for the
-            example inputs, compared with the model's, from 1e-5 (or what the model's type needs) up
-            to that of the fastest plan in any types. See docs/precision.md.
+        over: what time is traded for. "workspace" is the largest workspace of the plan's
+            primitives, since they allocate it for one call at a time. "weights" is the bytes of all
+            packed weights, which are kept in addition to the model's own. "error" is the relative
+            L2 error of the outputs for the example inputs, compared with the model's, from 1e-5 (or
+            what the model's type needs) up to that of the fastest plan in any types. See
+            docs/precision.md.
         max_points: the most points for "weights" and "error", 2 or more. If the front of weights
             has more points, the result is spread evenly over the bytes and contains both ends. For
             "error", the points are spread over the times. For "workspace", all points are returned.
@@ -133,7 +134,7 @@ def pareto(
             f"TA2501 pareto: got {type(optimized).__name__}, expected what"
             " torchalgo.optimize(model, x) returns"
         )
-    return optimized.pareto(memory, max_points=max_points, time_limit_s=time_limit_s)
+    return optimized.pareto(over, max_points=max_points, time_limit_s=time_limit_s)
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def native_front(
     costs: _C.CostTable,
     allow: Callable[[_C.Candidate], bool] | None,  # None: all
     *,
-    memory: Memory = "workspace",
+    over: Memory = "workspace",
     bytes_of: Sequence[Sequence[int]] | None = None,
     workspace_limit_bytes: int | None = None,
     max_points: int = 32,
@@ -175,15 +176,15 @@ def native_front(
 
     Raises: torchalgo.Error if no plan keeps the limits, or an argument is invalid.
     """
-    if memory not in ("workspace", "weights"):
-        raise Error(f"TA2501 pareto: memory={memory!r}, expected 'workspace', 'weights' or 'error'")
+    if over not in ("workspace", "weights"):
+        raise Error(f"TA2501 pareto: over={over!r}, expected 'workspace', 'weights' or 'error'")
     check_points(max_points)
     options: dict[str, Any] = {
         "allow": allow,
         "workspace_limit_bytes": workspace_limit_bytes,
         "time_limit_s": time_limit_s,
     }
-    if memory == "workspace":
+    if over == "workspace":
         rows = _C.workspace_front(graph, found, transforms, costs, **options)
     else:
         use = _C.packed_bytes_of(found) if bytes_of is None else bytes_of

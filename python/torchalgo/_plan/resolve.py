@@ -43,15 +43,15 @@ def front_finder(
             seconds for each.
     """
 
-    def find_front(memory: Quantity, max_points: int, time_limit_s: float) -> Front:
+    def find_front(over: Quantity, max_points: int, time_limit_s: float) -> Front:
         objective.refuse("pareto")
-        if memory == "error":
+        if over == "error":
             check_points(max_points)
             plans = find_errors(max_points, time_limit_s)
-            return Front([ParetoPoint(p, p.cost_us, p.weight_bytes or 0) for p in plans], memory)
+            return Front([ParetoPoint(p, p.cost_us, p.weight_bytes or 0) for p in plans], over)
         points = native_front(
-            *tuning.known_input(), memory=memory, max_points=max_points, time_limit_s=time_limit_s
+            *tuning.known_input(), over=over, max_points=max_points, time_limit_s=time_limit_s
         )
-        return Front([ParetoPoint(describe(p.plan), p.us, p.bytes) for p in points], memory)
+        return Front([ParetoPoint(describe(p.plan), p.us, p.bytes) for p in points], over)
 
     return find_front

@@ -42,6 +42,10 @@ class ScheduledStep:
 class Schedule:
     """The steps of a plan for one set of shapes, in the order in which they run.
 
+        schedule = fast.schedule()
+        print(schedule)
+        print([step.layer for step in schedule.steps if step.runs == "PyTorch"])
+
     Each tensor has memory of its own, unless it is a view or a part of a concatenation. Memory is
     free after the last step that reads it. Workspaces, packed weights and what PyTorch's operations
     allocate inside are not counted. A result of PyTorch counts as memory of its own.

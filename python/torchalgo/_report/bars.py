@@ -6,13 +6,12 @@ Source: Anderson & Gregg 2018, CGO, pp. 340-351, doi:10.1145/3168805.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from torchalgo import _C
-from torchalgo._C import Error, matches_name
+from torchalgo._C import Error
+from torchalgo._ir.costs import algorithm_of
 from torchalgo._ir.plan import Plan, format_value, value_of
 from torchalgo._ir.problems import has_convolution
 from torchalgo._plan.facts import Facts
@@ -164,17 +163,10 @@ def _offered_algorithms(plan: Plan, facts: Facts) -> Mapping[str, set[str]]:
     """Returns the algorithms that can run each convolution."""
     convolutions = [node.name for node in plan.nodes if has_convolution(node.problem)]
     return {
-        name: {algorithm_of(candidate.primitive) for candidate in facts.candidates[name]}
+        name: {algorithm_of(c.primitive) or c.primitive for c in facts.candidates[name]}
         for name in convolutions
         if facts.candidates.get(name)
     }
-
-
-@functools.cache
-def algorithm_of(primitive: str) -> str:
-    """Returns the algorithm of a primitive, whose name it extends."""
-    fitting = [name for name, _ in _C.algorithms() if matches_name(primitive, name)]
-    return max(fitting, key=len, default=primitive)
 
 
 def _as_glob(name: str) -> str:

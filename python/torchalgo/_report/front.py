@@ -47,7 +47,7 @@ def front_view(front: Front | None) -> FrontView | None:
     """Returns the drawing, or None if there is no front."""
     if not front:
         return None
-    is_error = front.memory == "error"
+    is_error = front.over == "error"
     fastest, times = front[0], [p.us for p in front]
     # Errors differ by factors of ten, so their axis is logarithmic.
     sizes = [math.log10(p.error or MOST_EXACT) if is_error else float(p.bytes) for p in front]
@@ -67,7 +67,7 @@ def front_view(front: Front | None) -> FrontView | None:
     least, most = (points[sizes.index(end(sizes))].amount for end in (min, max))
     kind = "error" if is_error else "memory"
     return FrontView(
-        kind, NAMES[front.memory], points, in_ms(min(times)), in_ms(max(times)), least, most
+        kind, NAMES[front.over], points, in_ms(min(times)), in_ms(max(times)), least, most
     )
 
 

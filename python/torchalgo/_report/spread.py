@@ -10,10 +10,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torchalgo._ir.costs import algorithm_of
 from torchalgo._ir.plan import Plan, PlanNode
 from torchalgo._ir.problems import has_convolution
 from torchalgo._plan.facts import Facts
-from torchalgo._report.bars import algorithm_of
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ def _spread_of(node: PlanNode, facts: Facts) -> tuple[float, float] | None:
         # A candidate with another epilogue computes another problem.
         is_same = candidate.problem == node.problem and candidate.source == "measured"
         if is_same and candidate.cost:
-            costs.setdefault(algorithm_of(candidate.primitive), []).append(candidate.cost)
+            algorithm = algorithm_of(candidate.primitive) or candidate.primitive
+            costs.setdefault(algorithm, []).append(candidate.cost)
     best_first = sorted((sorted(each) for each in costs.values()), key=lambda each: each[0])
     if len(best_first) < 2 or len(best_first[0]) < 2:
         return None

@@ -177,7 +177,7 @@ class Optimized(PlannedCalls):
         return sum(held_weight_bytes(result.scripted) for result in self._known("weight_bytes"))
 
     def pareto(
-        self, memory: Quantity = "workspace", *, max_points: int = 32, time_limit_s: float = 10.0
+        self, over: Quantity = "workspace", *, max_points: int = 32, time_limit_s: float = 10.0
     ) -> Front:
         """Returns the fastest plans for each amount of memory, or error: see torchalgo.pareto.
 
@@ -197,7 +197,7 @@ class Optimized(PlannedCalls):
                 " convolutions, so its costs are not in memory; use torchalgo.optimize(model,"
                 " inputs).pareto()"
             )
-        return find_front(memory, max_points, time_limit_s)
+        return find_front(over, max_points, time_limit_s)
 
     @property
     def timings(self) -> Mapping[str, StepTime]:

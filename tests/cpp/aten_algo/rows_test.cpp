@@ -6,6 +6,7 @@
 
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "aten_algo/list.h"
@@ -312,20 +313,56 @@ TEST(AtenRows, RefuseWithAReason) {
     const Algorithm* algorithm = find_algorithm(aten_algorithms(), row);
     return algorithm->offer(parse_problem(problem), Device()).refusal;
   };
-  EXPECT_EQ(refusal("aten.conv", "fwd_f32_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1+bias+relu"),
-            "ATen convolution fuses only the bias");
-  EXPECT_EQ(refusal("aten.prepacked", "fwd_bf16_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1"),
-            "needs f32");
-  EXPECT_EQ(
-      refusal("aten.prepacked", "fwd_f32_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1+bias+add+silu"),
-      "after an add it fuses relu only");
-  EXPECT_EQ(refusal("aten.prepacked", "fwd_f32_n1c1h28w3_k1r3s3_st1x2_pad0x0_dil1x1_g1"),
-            "reads no image of one channel with a stride to one column");
-  EXPECT_EQ(refusal("aten.prepacked", "fwd_f32_n2c8h5w5_k1r1s1_st1x1_pad0x0_dil1x1_g1+add"),
-            "adds no residual of one channel or one pixel");
-  EXPECT_EQ(refusal("aten.group_norm", "groupnorm_f32_n1c8h8w8_g2_eps1e-05+silu"),
-            "ATen fuses nothing after a group norm");
-  EXPECT_EQ(refusal("aten.pool", "relu_f32_n1c8h8w8"), "runs poolings only");
+  const std::string conv = "fwd_f32_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1";
+  const std::string chain =
+      "chain_f32_n1c8h8w8_k8r1s1_st1x1_pad0x0_dil1x1_g1_k8r3s3_st1x1_pad1x1_dil1x1_g8";
+  const std::string relu = "relu_f32_n1c8h8w8";
+  const std::tuple<const char*, std::string, const char*> kCases[] = {
+      {"aten.attention", relu, "runs attention only"},
+      {"aten.batch_norm", relu, "runs steps of batch norms only"},
+      {"aten.bwd_activation", relu, "runs gradients of activations only"},
+      {"aten.bwd_pool", relu, "runs gradients of poolings only"},
+      {"aten.channel_sums", relu, "runs sums of channels only"},
+      {"aten.concat", relu, "runs concatenations only"},
+      {"aten.conv", relu, "runs convolutions only"},
+      {"aten.conv_chain", relu, "runs chains only"},
+      {"aten.eltwise", conv, "runs element-wise operations only"},
+      {"aten.group_norm", relu, "runs group norms only"},
+      {"aten.layer_norm", relu, "runs norms over channels only"},
+      {"aten.linear", relu, "runs linear layers only"},
+      {"aten.pool", relu, "runs poolings only"},
+      {"aten.prepacked", relu, "runs convolutions only"},
+      {"aten.resize", relu, "runs resizes only"},
+      {"aten.scale_shift", relu, "runs x * scale + shift only"},
+      {"aten.shuffle", relu, "runs channel shuffles only"},
+      {"aten.slice", relu, "runs slices only"},
+      {"cpu.fft", relu, "needs a convolution"},
+      {"aten.batch_norm", "normalize_f32_n8c64h56w56_eps1e-05+relu",
+       "applies nothing to its result"},
+      {"aten.conv", conv + "+bias+relu", "ATen convolution fuses only the bias"},
+      {"aten.conv_chain", chain + "+add", "fuses no residual"},
+      {"aten.eltwise", "add_f32_n1c8h8w8+bias", "takes activations as its epilogue"},
+      {"aten.group_norm", "groupnorm_f32_n1c8h8w8_g2_eps1e-05+silu",
+       "ATen fuses nothing after a group norm"},
+      {"aten.linear", "linear_f32_n1c8_k8+bias+relu", "ATen linear fuses only the bias"},
+      {"aten.prepacked", "bwd_data_f32_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1", "forward only"},
+      {"aten.prepacked", "fwd_f32_n1c3d8h8w8_k4t3r3s3_st1x1x1_pad1x1x1_dil1x1x1_g1", "2-D only"},
+      {"aten.prepacked", "fwd_bf16_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1", "needs f32"},
+      {"aten.prepacked", "fwd_f32_n2c8h9w9_k8r3s3_st2x2_pad0x0x1x1_dil1x1_g1",
+       "needs as many zeros before the image as after it"},
+      {"aten.prepacked", conv + "+relu+bias", "fuses bias, add and activation in this order only"},
+      {"aten.prepacked", conv + "+bias+add+silu", "after an add it fuses relu only"},
+      {"aten.prepacked", "fwd_f32_n2c8h5w5_k1r1s1_st1x1_pad0x0_dil1x1_g1+add",
+       "adds no residual of one channel or one pixel"},
+      {"aten.prepacked", "fwd_f32_n2c8h1w1_k8r1s1_st1x1_pad0x0_dil1x1_g1+add",
+       "adds no residual of one channel or one pixel"},
+      {"aten.prepacked", "fwd_f32_n1c1h28w3_k1r3s3_st1x2_pad0x0_dil1x1_g1",
+       "reads no image of one channel with a stride to one column"},
+      {"aten.scale_shift", "scaleshift_f32_n1c8h8w8+relu",
+       "ATen fuses nothing after x * scale + shift"},
+  };
+  for (const auto& [row, problem, reason] : kCases)
+    EXPECT_EQ(refusal(row, problem.c_str()), reason) << row << " " << problem;
 }
 
 }  // namespace

@@ -42,7 +42,6 @@ class QuotaThreads : public testing::Test {
   }
   [[nodiscard]] int threads() const { return quota_threads(root_); }
 
- private:
   fs::path root_ = fs::temp_directory_path() / ("quota_threads_" + std::to_string(getpid()));
 };
 
@@ -71,7 +70,7 @@ TEST_F(QuotaThreads, AreRoundedUpAndAtLeastOne) {
 
 TEST_F(QuotaThreads, AreTheLeastOfAllGroupsThatContainTheProcess) {
   mount_v2();
-  write("proc/self/cgroup", "0::/a/b/c");
+  write("proc/self/cgroup", "1:name=systemd:/other\n0::/a/b/c");
   write("sys/fs/cgroup/a/cpu.max", "200000 100000");
   write("sys/fs/cgroup/a/b/cpu.max", "700000 100000");
   write("sys/fs/cgroup/a/b/c/cpu.max", kNoQuota);
@@ -105,8 +104,29 @@ TEST_F(QuotaThreads, ReadTheFilesOfVersionOne) {
   write(group + "y/cpu.cfs_quota_us", "150000");
   write(group + "y/cpu.cfs_period_us", "100000");
   EXPECT_EQ(threads(), 2);
+  write(group + "y/cpu.cfs_period_us", "50000");
+  EXPECT_EQ(threads(), 3);
   write(group + "cpu.cfs_quota_us", "50000");
   EXPECT_EQ(threads(), 1);
+}
+
+TEST_F(QuotaThreads, AreTheLeastOfBothVersions) {
+  write("proc/self/mountinfo",
+        "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+        "33 31 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw");
+  write("proc/self/cgroup", "4:cpu:/\n0::/");
+  write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000");
+  write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000");
+  EXPECT_EQ(threads(), 2);
+  write("sys/fs/cgroup/unified/cpu.max", "100000 100000");
+  EXPECT_EQ(threads(), 1);
+}
+
+TEST_F(QuotaThreads, BoundTheUsableThreads) {
+  mount_v2();
+  write("proc/self/cgroup", "0::/a");
+  write("sys/fs/cgroup/a/cpu.max", "100000 100000");
+  EXPECT_EQ(usable_threads(root_), 1);
 }
 
 TEST(UsableThreads, AreNoMoreThanTheProcessorsOfTheThread) {

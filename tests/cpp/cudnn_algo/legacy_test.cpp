@@ -118,6 +118,9 @@ TEST(LegacyOffers, FusesNothingButABias) {
     EXPECT_EQ(offer_of(fake, "fwd_f32_" + kSizes + epilogue, fake_device()).refusal,
               "fuses nothing but a bias");
   }
+  EXPECT_EQ(
+      offer_of(fake, "fwd_f32_n2c4h6w5_k6r3s3_st2x2_pad0x0x1x1_dil1x1_g1", fake_device()).refusal,
+      "needs as many zeros before the image as after it");
 }
 
 TEST(LegacyOffers, AsksTheGpuForWorkspaces) {
@@ -249,12 +252,15 @@ TEST(LegacyDescriptors, AreTakenByTheRealLibrary) {
 
 TEST(LegacyRules, RefuseByTheDocumentedTable) {
   const auto refusal = [](const std::string& text, int number, Layout layout = Layout::kNchw,
-                          const std::string& isa = "sm_80") {
+                          Layout weights = Layout::kNchw) {
     const auto conv = std::get<ConvProblem>(parse_problem(text));
-    return documented_refusal(conv, {conv.direction, number, Layout::kNchw},
-                              {layout, Layout::kNchw, layout}, isa)
+    return documented_refusal(conv, {conv.direction, number, weights}, {layout, weights, layout},
+                              "sm_80")
         .value_or("");
   };
+  const std::string volume = "n1c4d5h5w5_k4t3r3s3_st1x1x1_pad1x1x1_dil1x1x1_g1";
+  const std::string dilated = "n1c4h9w9_k4r3s3_st1x1_pad1x1_dil2x2_g1";
+  const std::string strided = "n1c4h9w9_k4r3s3_st2x2_pad1x1_dil1x1_g1";
   EXPECT_EQ(refusal("fwd_f32_" + kSizes, 0), "");
   EXPECT_EQ(refusal("fwd_f32_n1c4h9w9_k4r3s3_st1x1_pad1x1_dil2x2_g1", 1), "needs dilation 1");
   EXPECT_EQ(refusal("fwd_f32_n1c4h9w9_k4r3s3_st1x1_pad1x1_dil2x2_g1", 0), "");
@@ -266,6 +272,33 @@ TEST(LegacyRules, RefuseByTheDocumentedTable) {
   EXPECT_EQ(refusal("fwd_f32_n1c4h9w9_k4r5s5_st1x1_pad2x2_dil1x1_g1", 6),
             "needs a 3x3 filter, got 5x5");
   EXPECT_EQ(refusal("fwd_f32_n1c4h9w9_k4r5s5_st1x1_pad2x2_dil1x1_g1", 7), "");
+  EXPECT_EQ(refusal("fwd_f32_" + volume, 2), "is for 2-D only");
+  EXPECT_EQ(refusal("fwd_f32_" + dilated, 2), "needs dilation 1");
+  EXPECT_EQ(refusal("fwd_f64_" + kSizes, 4), "is not documented for f64");
+  EXPECT_EQ(refusal("fwd_f32_" + strided, 4), "needs stride 1");
+  EXPECT_EQ(refusal("fwd_f32_" + dilated, 4), "needs dilation 1");
+  EXPECT_EQ(refusal("fwd_f32_" + volume, 4), "is for 2-D only");
+  EXPECT_EQ(refusal("fwd_f32_n1c4h9w255_k4r3s3_st1x1_pad1x1_dil1x1_g1", 4),
+            "needs padded images up to 256x256, got 11x257");
+  EXPECT_EQ(refusal("fwd_f32_n1c4h99w99_k4r33s3_st1x1_pad1x1_dil1x1_g1", 5),
+            "needs a filter up to 32 in each direction");
+  EXPECT_EQ(refusal("fwd_f64_n1c4h1w99_k4r1s33_st1x1_pad0x1_dil1x1_g1", 5), "");
+  EXPECT_EQ(refusal("fwd_f32_n1c4h9w9_k4r3s3_st1x1_pad3x1_dil1x1_g1", 5),
+            "needs a filter larger than the padding");
+  EXPECT_EQ(refusal("fwd_bf16_" + kSizes, 6), "is not documented for bf16");
+  EXPECT_EQ(refusal("fwd_f64_" + kSizes, 7), "is not documented for f64");
+  EXPECT_EQ(refusal("fwd_f32_n1c4h9w9_k4r7s7_st1x1_pad2x2_dil1x1_g1", 7),
+            "needs a 3x3 or 5x5 filter, got 7x7");
+  EXPECT_EQ(refusal("fwd_f32_" + volume, 7),
+            "needs a 3x3 or 5x5 filter, got 3x3 of a 3-D convolution");
+  EXPECT_EQ(refusal("fwd_f32_" + dilated, 7), "needs dilation 1");
+  EXPECT_EQ(refusal("fwd_f32_" + kSizes, 2, Layout::kNhwc, Layout::kNhwc),
+            "takes weights in kcrs only");
+  EXPECT_EQ(refusal("fwd_f32_" + kSizes, 1, Layout::kNchw, Layout::kNhwc),
+            "takes weights in krsc only if all is in nhwc");
+  EXPECT_EQ(refusal("bwd_filter_bf16_" + kSizes, 3), "is not documented for bf16");
+  EXPECT_EQ(refusal("bwd_filter_f32_" + kSizes, 3, Layout::kNhwc), "needs all tensors in nchw");
+  EXPECT_EQ(refusal("bwd_filter_f32_" + dilated, 3), "needs dilation 1");
   EXPECT_EQ(refusal("bwd_filter_f32_" + kSizes, 4), "was never implemented");
   EXPECT_EQ(refusal("bwd_data_f32_" + kSizes, 4), "");
 }

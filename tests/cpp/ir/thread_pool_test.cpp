@@ -11,8 +11,10 @@
 #include <cfenv>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <ctime>
 #include <mutex>
 #include <numeric>
 #include <random>
@@ -25,6 +27,13 @@
 
 namespace torchalgo::cpu {
 namespace {
+
+// Ends the program if one of its tests hangs.
+class ThreadPool : public testing::Test {
+ protected:
+  void SetUp() override { alarm(60); }
+  void TearDown() override { alarm(0); }
+};
 
 Threads pool_of(int threads) { return pool_threads(threads, threads); }
 
@@ -78,7 +87,28 @@ bool meet(int threads) {
   return meet(threads, [] {});
 }
 
-TEST(ThreadPool, DividesAsTorchDoes) {
+// Returns the threads that compute `count` ranges of 2 ms.
+std::set<std::thread::id> ids_of(const Threads& threads, int count) {
+  std::set<std::thread::id> ids;
+  std::mutex mutex;
+  parallel_for(threads, count, 1, [&](std::int64_t, std::int64_t) {
+    std::this_thread::sleep_for(microseconds(2000));  // a worker that may help has time to come
+    const std::lock_guard lock(mutex);
+    ids.insert(std::this_thread::get_id());
+  });
+  return ids;
+}
+
+// Returns what body() returns in a child process after fork().
+template <class Body>
+bool in_child(const Body& body) {
+  const pid_t child = fork();
+  if (child == 0) std::_Exit(body() ? 0 : 1);
+  int status = -1;
+  return waitpid(child, &status, 0) == child && status == 0;
+}
+
+TEST_F(ThreadPool, DividesAsTorchDoes) {
   EXPECT_EQ(ranges_of(2, 5, 1), (Ranges{{0, 3}, {3, 5}}));
   EXPECT_EQ(ranges_of(4, 9, 1), (Ranges{{0, 3}, {3, 6}, {6, 9}}));
   EXPECT_EQ(ranges_of(4, 100, 50), (Ranges{{0, 50}, {50, 100}}));
@@ -89,22 +119,18 @@ TEST(ThreadPool, DividesAsTorchDoes) {
   EXPECT_EQ(ranges_of(1000, 1000, 1).size(), 125U);  // of 8 tasks: more than 128 parts never exist
 }
 
-TEST(ThreadPool, WorkersHelp) {
+TEST_F(ThreadPool, WorkersHelp) {
   for (const int threads : {2, 3, 5, 2}) EXPECT_TRUE(meet(threads)) << threads;
 }
 
-TEST(ThreadPool, WakesWorkersThatSleep) {
-  for (const int us : {0, 1, 1000}) {
-    set_pool_polling(microseconds(us));
-    for (int i = 0; i < 20; ++i) {
-      ASSERT_TRUE(meet(4)) << us;
-      std::this_thread::sleep_for(microseconds(i % 3 * 1000));
-    }
+TEST_F(ThreadPool, WakesWorkersThatSleep) {
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_TRUE(meet(4)) << i;
+    std::this_thread::sleep_for(microseconds(i % 3 * 1000));
   }
-  set_pool_polling(microseconds(50));
 }
 
-TEST(ThreadPool, WaitsForNobodyWhoHasNotBegun) {
+TEST_F(ThreadPool, WaitsForNobodyWhoHasNotBegun) {
   ASSERT_TRUE(meet(2));
   // Every worker is held up in a range of another caller.
   constexpr int kMost = SharedTasks::kMostSlices;  // no call has more ranges
@@ -124,22 +150,13 @@ TEST(ThreadPool, WaitsForNobodyWhoHasNotBegun) {
   other.join();
 }
 
-TEST(ThreadPool, ACallInsideARangeRunsOnItsThread) {
-  const auto check = [] {
-    std::set<std::thread::id> ids;
-    std::mutex mutex;
-    parallel_for(pool_of(4), 4, 1, [&](std::int64_t, std::int64_t) {
-      std::this_thread::sleep_for(microseconds(2000));  // a worker that may help has time to come
-      const std::lock_guard lock(mutex);
-      ids.insert(std::this_thread::get_id());
-    });
-    EXPECT_EQ(ids, std::set{std::this_thread::get_id()});
-  };
+TEST_F(ThreadPool, ACallInsideARangeRunsOnItsThread) {
+  const auto check = [] { EXPECT_EQ(ids_of(pool_of(4), 4), std::set{std::this_thread::get_id()}); };
   EXPECT_TRUE(meet(3, check));
   EXPECT_TRUE(meet(3));  // and the caller is no longer inside
 }
 
-TEST(ThreadPool, ThrowsTheFirstExceptionWhenAllRangesAreComputed) {
+TEST_F(ThreadPool, ThrowsTheFirstExceptionWhenAllRangesAreComputed) {
   for (const int thrower : {0, 1, 2}) {
     std::atomic<int> present = 0, computed = 0;
     const auto run = [&] {
@@ -162,7 +179,41 @@ TEST(ThreadPool, ThrowsTheFirstExceptionWhenAllRangesAreComputed) {
   }
 }
 
-TEST(ThreadPool, RangesHaveTheRoundingOfTheCaller) {
+TEST_F(ThreadPool, ThrowsOneOfSeveralExceptions) {
+  for (int i = 0; i < 50; ++i) {
+    std::atomic<int> present = 0;
+    const auto run = [&] {
+      parallel_for(pool_of(4), 4, 1, [&](std::int64_t begin, std::int64_t) {
+        ++present;
+        wait_until([&] { return present == 4; });
+        std::this_thread::sleep_for(microseconds(begin == 2 ? 0 : 500));
+        throw std::runtime_error("of range " + std::to_string(begin));
+      });
+    };
+    EXPECT_THROW(run(), std::runtime_error);
+  }
+}
+
+TEST_F(ThreadPool, NoMoreThreadsComputeThanAtOnce) {
+  if (kHasThreadSanitizer) GTEST_SKIP();
+  EXPECT_TRUE(in_child([] {  // whose pool has no workers yet
+    return ids_of(pool_threads(4, 1), 4) == std::set{std::this_thread::get_id()} &&
+           ids_of(pool_threads(8, 2), 8).size() <= 2;
+  }));
+}
+
+TEST_F(ThreadPool, TheCallerComputesAllIfNoThreadCanStart) {
+  if (kHasThreadSanitizer) GTEST_SKIP();
+  EXPECT_TRUE(in_child([] {
+    pthread_attr_t too_large;
+    pthread_attr_init(&too_large);
+    pthread_attr_setstacksize(&too_large, std::size_t{1} << 60);
+    pthread_setattr_default_np(&too_large);
+    return ids_of(pool_of(4), 4).size() == 1;
+  }));
+}
+
+TEST_F(ThreadPool, RangesHaveTheRoundingOfTheCaller) {
   for (const int rounding : {FE_UPWARD, FE_TONEAREST}) {
     std::fesetround(rounding);
     const volatile double one = 1, three = 3;
@@ -174,7 +225,7 @@ TEST(ThreadPool, RangesHaveTheRoundingOfTheCaller) {
   }
 }
 
-TEST(ThreadPool, WorkersLeaveSignalsToTheProgram) {
+TEST_F(ThreadPool, WorkersLeaveSignalsToTheProgram) {
   const auto caller = std::this_thread::get_id();
   std::atomic<int> blocked = 0;
   EXPECT_TRUE(meet(3, [&] {
@@ -188,24 +239,19 @@ TEST(ThreadPool, WorkersLeaveSignalsToTheProgram) {
   EXPECT_EQ(sigismember(&mask, SIGINT), 0);
 }
 
-TEST(ThreadPool, AChildAfterForkHasWorkers) {
+TEST_F(ThreadPool, AChildAfterForkHasWorkers) {
   if (kHasThreadSanitizer) GTEST_SKIP();
   std::atomic<bool> stops = false;
   std::thread other([&] {  // the parent's pool is in use during each fork()
     while (!stops) ranges_of(3, 30, 1);
   });
-  for (int i = 0; i < 20 && !HasFailure(); ++i) {
-    const pid_t child = fork();
-    if (child == 0) std::_Exit(meet(3) && meet(2) ? 0 : 1);
-    int status = -1;
-    EXPECT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
-  }
+  for (int i = 0; i < 20 && !HasFailure(); ++i)
+    EXPECT_TRUE(in_child([] { return meet(3) && meet(2); }));
   stops = true;
   other.join();
 }
 
-TEST(ThreadPool, DoesNotDelayTheEndOfTheProcess) {
+TEST_F(ThreadPool, DoesNotDelayTheEndOfTheProcess) {
   if (kHasThreadSanitizer) GTEST_SKIP();
   const auto exit_inside = [] {
     std::atomic<int> present = 0;
@@ -217,6 +263,33 @@ TEST(ThreadPool, DoesNotDelayTheEndOfTheProcess) {
     });
   };
   EXPECT_EXIT(exit_inside(), testing::ExitedWithCode(3), "");
+}
+
+// Returns true if a worker has used 1.5 ms of CPU time in 3 ms without work, after one of many
+// calls. It does so if it polls and has a core.
+bool polls_long(int calls) {
+  for (int i = 0; i < calls && meet(2); ++i) {
+    const std::clock_t before = std::clock();
+    std::this_thread::sleep_for(microseconds(3000));
+    if (std::clock() - before > CLOCKS_PER_SEC * 15 / 10'000) return true;
+  }
+  return false;
+}
+
+TEST_F(ThreadPool, WorkersPollAsLongAsTheEnvironmentSays) {
+  if (kHasThreadSanitizer) GTEST_SKIP();
+  const auto expect = [](const char* setting, bool is_long, const char* message) {
+    setenv("TORCHALGO_POLL_US", setting, 1);
+    const auto check = [&] { std::_Exit(polls_long(is_long ? 2000 : 20) == is_long ? 0 : 1); };
+    EXPECT_EXIT(check(), testing::ExitedWithCode(0), message) << setting;
+  };
+  expect("0", false, "^$");
+  expect("1000000", true, "^$");
+  expect("", false, "^$");
+  expect("1e3", false, "TORCHALGO_POLL_US=1e3, expected whole microseconds; it polls 50");
+  expect("-1", false, "TORCHALGO_POLL_US=-1, expected");
+  expect("9999999999", false, "TORCHALGO_POLL_US=9999999999, expected");
+  unsetenv("TORCHALGO_POLL_US");
 }
 
 // A caller of regions of random sizes. Their tasks sleep or yield at times.
@@ -264,9 +337,10 @@ class RandomCaller {
   int regions_;
 };
 
-TEST(ThreadPool, ComputesEachTaskOnceForManyCallers) {
+TEST_F(ThreadPool, ComputesEachTaskOnceForManyCallers) {
   const char* const given = std::getenv("TORCHALGO_POOL_REGIONS");
   const int regions = given != nullptr ? std::atoi(given) : 20'000;
+  if (given != nullptr) alarm(0);         // they may take long
   for (const int callers : {1, 3, 20}) {  // 20: more than the pool has regions
     std::atomic<int> wrong = 0;
     std::vector<std::thread> threads;

@@ -142,13 +142,17 @@ TEST(LayoutAlgorithms, RefuseWithAReason) {
   const Device device = cpu_device();
   TransformProblem problem = make_problem(1, 16, 4, 4, Layout::kNchw, Layout::kNChw16c);
   EXPECT_EQ(algorithm("layout.aten").offer(problem, device).refusal, "needs nchw and nhwc");
+  problem.is_3d = true;
+  EXPECT_EQ(algorithm("layout.tiled").offer(problem, device).refusal,
+            "needs a 2-D tensor: blocked layouts have no depth");
+  problem.is_3d = false;
   problem.dtype = DType::kF16;
   EXPECT_EQ(algorithm("layout.tiled").offer(problem, device).refusal, "needs f32, got f16");
   problem.to = Layout::kNchw;
   EXPECT_EQ(algorithm("layout.tiled").offer(problem, device).refusal,
             "needs two layouts that differ");
-  EXPECT_EQ(algorithm("layout.tiled").offer(PoolProblem(), device).refusal,
-            "needs a change of layout");
+  for (const char* name : {"layout.tiled", "layout.aten"})
+    EXPECT_EQ(algorithm(name).offer(PoolProblem(), device).refusal, "needs a change of layout");
 }
 
 TEST(LayoutAlgorithms, OfferEachPairOfLayoutsByExactlyTheRowsThatHaveIt) {

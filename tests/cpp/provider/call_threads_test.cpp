@@ -4,7 +4,9 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <set>
@@ -25,18 +27,23 @@ class CallThreads : public testing::Test {
  protected:
   void SetUp() override {
     if (usable_threads() < 2) GTEST_SKIP() << "needs two processors";
+    if (usable_threads() >= cpu::SharedTasks::kMostSlices) GTEST_SKIP() << "the pool has no more";
     at::set_num_threads(2);
     wait_for_openmp();
   }
+  void TearDown() override { at::set_num_threads(2); }
   static void wait_for_openmp() {
-    while (is_pool(call_threads())) std::this_thread::sleep_for(milliseconds(1));
+    for (int ms = 0; ms < 5000 && is_pool(call_threads()); ++ms)
+      std::this_thread::sleep_for(milliseconds(1));
+    ASSERT_FALSE(is_pool(call_threads()));
   }
 };
 
-std::set<std::pair<std::int64_t, std::int64_t>> ranges_of(std::int64_t count, std::int64_t grain) {
+std::set<std::pair<std::int64_t, std::int64_t>> ranges_of(const cpu::Threads& threads,
+                                                          std::int64_t count, std::int64_t grain) {
   std::mutex mutex;
   std::set<std::pair<std::int64_t, std::int64_t>> ranges;
-  parallel_for(call_threads(), count, grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(threads, count, grain, [&](std::int64_t begin, std::int64_t end) {
     const std::lock_guard lock(mutex);
     ranges.emplace(begin, end);
   });
@@ -44,60 +51,108 @@ std::set<std::pair<std::int64_t, std::int64_t>> ranges_of(std::int64_t count, st
 }
 
 // The thread of the range after the first one sleeps, as if its core were taken away.
-void hold_up() {
-  parallel_for(call_threads(), 2, 1, [](std::int64_t begin, std::int64_t) {
-    if (begin > 0) std::this_thread::sleep_for(milliseconds(5));
+void hold_up(milliseconds first = milliseconds(0), milliseconds second = milliseconds(5)) {
+  parallel_for(call_threads(), 2, 1, [&](std::int64_t begin, std::int64_t) {
+    std::this_thread::sleep_for(begin > 0 ? second : first);
   });
 }
 
+void hold_up_until_pool() {
+  for (int wait = 0; wait < 100 && !is_pool(call_threads()); ++wait) hold_up();
+  EXPECT_TRUE(is_pool(call_threads()));
+}
+
+// With so many threads, the pool runs kernels whatever happened before.
+void take_too_many_threads() {
+  at::set_num_threads(usable_threads() + 1);
+  EXPECT_TRUE(is_pool(call_threads()));
+}
+
 TEST_F(CallThreads, AreThoseOfThePoolForAWhileAfterLongWaits) {
-  for (int round = 0; round < 2; ++round) {
-    for (int wait = 0; wait < 100 && !is_pool(call_threads()); ++wait) hold_up();
-    EXPECT_TRUE(is_pool(call_threads()));
-    wait_for_openmp();
+  hold_up_until_pool();
+  wait_for_openmp();
+  const auto begin = std::chrono::steady_clock::now();
+  hold_up_until_pool();
+  wait_for_openmp();
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(200));  // twice as long
+}
+
+TEST_F(CallThreads, AreThoseOfOpenMpAfterSingleWaits) {
+  for (int wait = 0; wait < 3; ++wait) {
+    hold_up();
+    EXPECT_FALSE(is_pool(call_threads()));
+    std::this_thread::sleep_for(milliseconds(60));
   }
 }
 
-TEST_F(CallThreads, AreAsTheGuardOfTheThreadSays) {
-  const ThreadUseGuard outer(ThreadUse::kPool);
-  {
-    const ThreadUseGuard inner(ThreadUse::kOpenMp);
-    for (int wait = 0; wait < 3; ++wait) hold_up();
-    EXPECT_FALSE(is_pool(call_threads()));
-    std::thread([] { EXPECT_FALSE(is_pool(call_threads())); }).join();  // it has no guard
+TEST_F(CallThreads, AreThoseOfOpenMpIfARangeTakesALittleLonger) {
+  bool was_pool = true;  // always, unless other programs take the cores
+  for (int i = 0; i < 8 && was_pool; ++i) {
+    wait_for_openmp();
+    for (int wait = 0; wait < 3; ++wait) hold_up(milliseconds(20), milliseconds(30));
+    was_pool = is_pool(call_threads());
   }
-  EXPECT_TRUE(is_pool(call_threads()));
+  EXPECT_FALSE(was_pool);
+}
+
+TEST_F(CallThreads, AreNoMoreThanCanRun) {
+  take_too_many_threads();
+  std::mutex mutex;
+  std::set<std::thread::id> ids;
+  const int usable = usable_threads();
+  parallel_for(call_threads(), usable + 1, 1, [&](std::int64_t, std::int64_t) {
+    std::this_thread::sleep_for(milliseconds(20));
+    const std::lock_guard lock(mutex);
+    ids.insert(std::this_thread::get_id());
+  });
+  EXPECT_LE(ids.size(), static_cast<std::size_t>(usable));
+}
+
+TEST_F(CallThreads, AreThoseOfOpenMpWithAGuardOfTheThread) {
+  {
+    const OpenMpGuard outer;
+    { const OpenMpGuard inner; }
+    for (int wait = 0; wait < 3; ++wait) hold_up();
+    at::set_num_threads(usable_threads() + 1);
+    EXPECT_FALSE(is_pool(call_threads()));
+    std::thread([] { EXPECT_TRUE(is_pool(call_threads())); }).join();  // it has no guard
+  }
+  at::set_num_threads(2);
+  EXPECT_FALSE(is_pool(call_threads()));  // what a guard's regions wait for does not count
+  take_too_many_threads();
 }
 
 TEST_F(CallThreads, DivideInTheSameWay) {
   for (const auto& [count, grain] : {std::pair{5, 1}, {100, 40}, {1, 1}, {64, 64}, {0, 1}}) {
-    const ThreadUseGuard outer(ThreadUse::kPool);
-    const auto of_pool = ranges_of(count, grain);
-    const ThreadUseGuard inner(ThreadUse::kOpenMp);
-    EXPECT_EQ(ranges_of(count, grain), of_pool) << count << " " << grain;
+    const OpenMpGuard guard;
+    EXPECT_EQ(ranges_of(call_threads(), count, grain),
+              ranges_of(cpu::pool_threads(2, 2), count, grain))
+        << count << " " << grain;
   }
 }
 
 TEST_F(CallThreads, AreNotThoseOfThePoolInsideARegionOfOpenMp) {
-  const ThreadUseGuard outer(ThreadUse::kOpenMp);
-  parallel_for(call_threads(), 2, 1, [](std::int64_t, std::int64_t) {
-    const ThreadUseGuard inner(ThreadUse::kPool);
+  take_too_many_threads();
+  const OpenMpGuard guard;  // of this thread, so that the region is one of OpenMP
+  const auto caller = std::this_thread::get_id();
+  std::atomic<int> others = 0;
+  parallel_for(call_threads(), usable_threads() + 1, 1, [&](std::int64_t, std::int64_t) {
+    if (std::this_thread::get_id() == caller) return;
     EXPECT_FALSE(is_pool(call_threads()));
+    ++others;
   });
+  EXPECT_GT(others, 0);
 }
 
 TEST_F(CallThreads, AreNotThoseOfThePoolIfThereIsOne) {
-  const ThreadUseGuard guard(ThreadUse::kPool);
+  hold_up_until_pool();
   at::set_num_threads(1);
   EXPECT_FALSE(is_pool(call_threads()));
-  at::set_num_threads(2);
 }
 
-TEST_F(CallThreads, AreThoseOfThePoolIfThereAreTooFewProcessors) {
-  if (usable_threads() >= cpu::SharedTasks::kMostSlices) GTEST_SKIP() << "the pool has no more";
-  at::set_num_threads(usable_threads() + 1);
-  EXPECT_TRUE(is_pool(call_threads()));
-  at::set_num_threads(2);
+TEST_F(CallThreads, AreNotThoseOfThePoolIfThereAreMoreThanItHas) {
+  at::set_num_threads(cpu::SharedTasks::kMostSlices + 1);
+  EXPECT_FALSE(is_pool(call_threads()));
 }
 
 }  // namespace

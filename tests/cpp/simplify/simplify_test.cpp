@@ -5,22 +5,9 @@
 
 #include <string>
 
-#include "simplify/attention.h"
-#include "simplify/channel_ops.h"
-#include "simplify/channels_first.h"
-#include "simplify/complete_norms.h"
-#include "simplify/fold_affine.h"
-#include "simplify/fold_pads.h"
-#include "simplify/functionalize.h"
-#include "simplify/identities.h"
-#include "simplify/merge_branches.h"
-#include "simplify/pooled_vectors.h"
+#include "simplify/passes.h"
 #include "simplify/rule_case.h"
 #include "simplify/size_branches.h"
-#include "simplify/stacks.h"
-#include "simplify/token_norms.h"
-#include "simplify/written_activations.h"
-#include "simplify/written_norms.h"
 
 namespace torchalgo {
 namespace {
@@ -31,7 +18,7 @@ void rule(Example& example, SeenTensors& seen) {
   static_cast<void>(pass(example.graph, seen));
 }
 void in_place(Example& example, SeenTensors& seen) {
-  static_cast<void>(functionalize(*example.graph, seen));
+  static_cast<void>(functionalize(example.graph, seen));
 }
 void pads(Example& example, SeenTensors&) { fold_pads(example.graph); }
 void own_pads(Example& example, SeenTensors&) { copy_pads(example.graph); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "simplify/stacks.h"
+#include "simplify/passes.h"
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/rand.h>
@@ -11,7 +11,6 @@
 #include <memory>
 #include <string>
 
-#include "simplify/identities.h"
 #include "simplify/shape_proofs.h"
 #include "torchscript/tensor_info.h"
 

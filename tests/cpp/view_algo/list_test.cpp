@@ -104,6 +104,10 @@ TEST(ViewAlgorithms, RefuseWithAReason) {
   const auto refusal = [](const Algorithm& row, const char* problem) {
     return row.offer(parse_problem(problem), cpu_device()).refusal;
   };
+  const char* const relu = "relu_f32_n1c32h3w5";
+  EXPECT_EQ(refusal(algorithm("view.concat"), relu), "needs a concatenation");
+  EXPECT_EQ(refusal(algorithm("view.slice"), relu), "needs a slice");
+  EXPECT_EQ(refusal(algorithm("view.relabel"), relu), "needs a change of layout");
   EXPECT_EQ(refusal(algorithm("view.concat"), "concat_f32_n2c32x32h3w5"), "needs n = 1, got 2");
   EXPECT_EQ(refusal(algorithm("view.concat"), "concat_f16_n1c32x32h3w5"), "needs f32, got f16");
   EXPECT_EQ(refusal(algorithm("view.concat"), "concat_f32_n1c20x32h3w5"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-import load_turns
+from torchalgo_cli import turns
 
 CALL_S = {"torchalgo": 0.002, "eager": 0.004}
 DIES, HANGS, NEVER_STARTS = "inductor", "ncnn", "zentorch"
@@ -18,7 +18,7 @@ DIES_IN_CALL = 3
 
 def serve(engine: str, network: str, threads: int, plan: str) -> Iterator[dict[str, Any]]:
     """`network` is a folder, to which a line is written for each call."""
-    load_turns.WARM_S = 0.01
+    turns.WARM_S = 0.01
     if engine == NEVER_STARTS:
         raise ModuleNotFoundError(engine)
     calls = 0
@@ -34,9 +34,9 @@ def serve(engine: str, network: str, threads: int, plan: str) -> Iterator[dict[s
             file.write(f"{began} {monotonic()}\n")
 
     yield {"pid": os.getpid(), "plan": plan and Path(plan).read_text()}
-    yield from load_turns.answers(load_turns.by_call(call))
+    yield from turns.answers(turns.by_call(call))
 
 
-def tune(network: str, path: str, tune_s: float, threads: int) -> str:
+def tune(network: str, path: str, tune_s: float, threads: int, names: list[str]) -> str:
     Path(path).write_text(f"{threads} threads, {tune_s:g} s")
     return "plan"

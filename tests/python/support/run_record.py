@@ -21,6 +21,7 @@ import pytest
 # Hardware and rights that a test needs. Packages are not among them: `make` installs those.
 KNOWN_SKIPS = (
     "there is a GPU",
+    "needs AMX",
     "this torch has no cuDNN",
     "no golden (file|plans) (for|of) cuDNN",
     "no toolkit, or a real driver",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu_algo/kernels/depthwise.h"
 
-#include "cpu_algo/kernels/depthwise_strips.h"
+#include "cpu_algo/kernels/depthwise_kernel.h"
 
 namespace torchalgo::kernels::TORCHALGO_ISA {
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A process that answers while a benchmark runs, as those that take turns do."""
+"""Starts processes that answer while others run, as those that are timed in turns."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import harness
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -23,19 +21,14 @@ class EndedError(Exception):
 
 
 class Child:
-    """A process that runs a generator function. It is used in a with block, and killed at its end.
+    """A process that answers. It is used in a with block, and killed at its end.
 
-    The function yields a value when it is ready, and then one for each line of its stdin. Values
-    and lines are JSON.
+    It prints a line when it is ready, and then one for each line of its stdin. Lines are JSON.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], *arguments: Any, env: Mapping[str, str] | None = None
-    ) -> None:
-        words = [harness.__file__, harness.function_name(function), json.dumps(arguments)]
+    def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, *words], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, **(env or {}), harness.PARENT: str(os.getpid())},
+            command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             start_new_session=True,
         )  # fmt: skip
 
@@ -47,7 +40,8 @@ class Child:
 
     def close(self) -> None:
         """Kills the process, with all that it started."""
-        harness.kill_group(self._process)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
         self._process.communicate()
 
     @property
@@ -62,7 +56,7 @@ class Child:
             self._process.stdin.flush()
 
     def receive(self, limit_s: float | None = None) -> Any:
-        """Returns the next value that the function yields.
+        """Returns the next value that the process prints.
 
         Raises: EndedError if the process ends first, or after `limit_s` seconds.
         """
@@ -77,4 +71,6 @@ class Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(0 if why else 1)  # its own end, if it has one, says more
         self.close()
-        return EndedError(why or f"ended with {harness.ending_of(self._process.returncode)}")
+        code = self._process.returncode
+        ending = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        return EndedError(why or f"ended with {ending}")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "ir/fusion.h"
+#include "ir/fusion_and_chains.h"
 
 #include <gtest/gtest.h>
 
