@@ -220,7 +220,7 @@ TEST(Lower, PlacesAChangeForGradientsWhereTheyNeedIt) {
   // Without gradients, each change follows its writer.
   EXPECT_EQ(lines(graph, lower(graph, plan_for(graph, nodes, changes)))[2],
             "v1 v1:nChw16c = v1:nchw");
-  // What the caller gets for the weights has the layout of its primitive.
+  // The caller gets the gradient of the weights as its primitive writes it, without a change.
   const int filter = schedule.outputs[1];
   EXPECT_GE(schedule.slots[filter].writer, schedule.forward_steps);
 }
