@@ -89,7 +89,7 @@ def _errors_under(
     coarse = [node for node in calls if _C.rounds_coarsely(node.problem, node.primitive)]
     found: harness.Record = {
         "max_error": bound,
-        "predicted_error": limits.predicted_error(first),
+        "predicted_error": limits.predict(first).error,
         "rel_error": prepared.reference.error_of(rewrite(prepared.imported, first)),
         "calls": len(calls),
         "coarse_calls": len(coarse),
@@ -97,7 +97,7 @@ def _errors_under(
     }
     options = Options.of(Settings(progress=False), max_error=bound)
     tuned = bind_exact_plan(prepared, limits, options, CallBudget(CallContext.start()))
-    final = tuned.limits.gain * tuned.limits.predicted_error(tuned.native)
+    final = tuned.limits.gain * tuned.limits.predict(tuned.native).error
     found["misses"] = tuned.limits.misses
     found["final"] = {"predicted_error": final, "rel_error": tuned.error}
     images = unseen.split(len(prepared.inputs[0]))

@@ -23,7 +23,7 @@
 
 #include "all_algorithms.h"
 #include "base/error.h"
-#include "ops/resolve.h"
+#include "ops/fallback.h"
 #include "ops/settings.h"
 #include "provider/cpu_device.h"
 #include "provider/memory.h"

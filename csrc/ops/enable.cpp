@@ -21,11 +21,12 @@ namespace {
 
 // aten::convolution reaches this op too, because its default kernel calls it. TorchScript's tracer
 // records the call there. A kernel of aten::convolution itself would hide it from traces.
-at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
-                       const OptionalTensor& bias, at::IntArrayRef stride, at::IntArrayRef padding,
-                       at::IntArrayRef dilation, bool transposed, at::IntArrayRef output_padding,
-                       std::int64_t groups, bool benchmark, bool deterministic, bool cudnn_enabled,
-                       bool allow_tf32) {
+at::Tensor convolution_if_enabled(const at::Tensor& input, const at::Tensor& weight,
+                                  const OptionalTensor& bias, at::IntArrayRef stride,
+                                  at::IntArrayRef padding, at::IntArrayRef dilation,
+                                  bool transposed, at::IntArrayRef output_padding,
+                                  std::int64_t groups, bool benchmark, bool deterministic,
+                                  bool cudnn_enabled, bool allow_tf32) {
   const c10::DeviceGuard on_device(input.device());
   if (!TorchPath::is_taken()) {
     auto result = run_chosen_forward(
@@ -37,12 +38,12 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
                                                      deterministic, cudnn_enabled, allow_tf32);
 }
 
-Gradients convolution_backward(const at::Tensor& grad_output, const at::Tensor& input,
-                               const at::Tensor& weight, at::OptionalIntArrayRef bias_sizes,
-                               at::IntArrayRef stride, at::IntArrayRef padding,
-                               at::IntArrayRef dilation, bool transposed,
-                               at::IntArrayRef output_padding, std::int64_t groups,
-                               std::array<bool, 3> mask) {
+Gradients backward_if_enabled(const at::Tensor& grad_output, const at::Tensor& input,
+                              const at::Tensor& weight, at::OptionalIntArrayRef bias_sizes,
+                              at::IntArrayRef stride, at::IntArrayRef padding,
+                              at::IntArrayRef dilation, bool transposed,
+                              at::IntArrayRef output_padding, std::int64_t groups,
+                              std::array<bool, 3> mask) {
   const c10::DeviceGuard on_device(input.device());
   if (TorchPath::is_taken()) {
     return at::compositeexplicitautograd::convolution_backward(
@@ -79,8 +80,8 @@ class Registration {
   Registration() {
     const QuietRegistration quiet;
     for (torch::Library* library : {&cpu_, &cuda_}) {
-      library->impl("_convolution", convolution);
-      library->impl("convolution_backward", convolution_backward);
+      library->impl("_convolution", convolution_if_enabled);
+      library->impl("convolution_backward", backward_if_enabled);
     }
   }
 

@@ -14,7 +14,7 @@
 
 #include "base/fork_mutex.h"
 #include "ops/relayout.h"
-#include "ops/resolve.h"
+#include "ops/fallback.h"
 #include "provider/run_prepared.h"
 
 namespace torchalgo {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ops/resolve.h"
+#include "ops/fallback.h"
 #include "ops/settings.h"
 
 namespace torchalgo {

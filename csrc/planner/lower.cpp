@@ -68,7 +68,7 @@ class Lowering {
     return knows_layouts_ ? node.makes : Layout::kNchw;
   }
 
-  // What the step at a node reads: the inputs of the call, and then the residual.
+  // Returns what the step at a node reads. A residual is last.
   [[nodiscard]] std::vector<Form> forms_read(int index) const {
     std::vector<Form> forms;
     const Node& node = graph_.nodes[index];

@@ -83,6 +83,16 @@ py::object make_plan_object(const std::vector<ModulePlan>& plans, const std::str
       c10::IValue(c10::make_intrusive<PlanObject>(std::move(parts), std::move(weights))));
 }
 
+std::vector<torch::jit::Module> modules_of(const py::object& plan,
+                                           const std::vector<std::string>& names) {
+  const c10::IValue object =
+      torch::jit::toIValue(plan, c10::getCustomClassType<c10::intrusive_ptr<PlanObject>>());
+  std::vector<torch::jit::Module> modules;
+  for (const PlanPart& part : object.toCustomClass<PlanObject>()->parts())
+    modules.push_back(module_of(part.runner->program(), names));
+  return modules;
+}
+
 }  // namespace
 
 void bind_runner(py::module_& m) {
@@ -92,6 +102,7 @@ void bind_runner(py::module_& m) {
       .def("run_planned", &run<&GraphRunner::run_planned>);
   m.def("make_plan_object", &make_plan_object, py::arg("plans"), py::arg("device"),
         py::arg("weights") = nullptr);
+  m.def("modules_of_plan_object", &modules_of, py::arg("plan"), py::arg("names"));
 }
 
 }  // namespace torchalgo

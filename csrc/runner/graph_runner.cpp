@@ -93,14 +93,12 @@ namespace {
 // Makes the instructions of a program.
 class Preparer {
  public:
-  // is_direct: planned ops are called without torch's dispatcher.
-  Preparer(const Program& program, bool is_direct)
-      : program_(program), is_direct_(is_direct), operators_(program.steps.size()) {
+  explicit Preparer(const Program& program) : program_(program), operators_(program.steps.size()) {
     for (std::size_t i = 0; i < operators_.size(); ++i) {
       if (program.steps[i].kind == ProgramStep::Kind::kOp)
         operators_[i] = operator_of(program.steps[i]);
     }
-    if (is_direct_) find_lists();
+    find_lists();
   }
 
   std::unique_ptr<const Instructions> prepare() {
@@ -177,7 +175,7 @@ class Preparer {
     const auto form = form_of(op->schema());
     made.times_itself = form.has_value();
     if (form) prepared_.has_planned = true;
-    if (form && is_direct_ && read_planned(step, *form, made)) {
+    if (form && read_planned(step, *form, made)) {
       made.kind = Instruction::Kind::kPlanned;
       return made;
     }
@@ -246,7 +244,6 @@ class Preparer {
   }
 
   const Program& program_;
-  bool is_direct_;
   std::vector<OperatorPtr> operators_;  // null for other steps
   std::unordered_map<Place, const ProgramStep*> lists_;
   Instructions prepared_;
@@ -353,8 +350,7 @@ class Run {
 GraphRunner::GraphRunner(std::unique_ptr<const Program> program, std::vector<PlannedInput> planned)
     : program_(std::move(program)),
       planned_(std::move(planned)),
-      direct_(Preparer(*program_, true).prepare()),
-      dispatched_(Preparer(*program_, false).prepare()) {}
+      instructions_(Preparer(*program_).prepare()) {}
 GraphRunner::~GraphRunner() = default;
 
 std::shared_ptr<const GraphRunner> GraphRunner::make(std::unique_ptr<const Program> program,
@@ -368,13 +364,13 @@ std::shared_ptr<const GraphRunner> GraphRunner::make(std::unique_ptr<const Progr
     return nullptr;
   const std::shared_ptr<const GraphRunner> made(
       new GraphRunner(std::move(program), std::move(planned)));
-  return made->direct_->has_planned || !needs_planned ? made : nullptr;
+  return made->instructions_->has_planned || !needs_planned ? made : nullptr;
 }
 
 std::optional<c10::IValue> GraphRunner::run(std::vector<at::Tensor> inputs) const {
   if (static_cast<int>(inputs.size()) != program_->inputs || !is_plain_call(inputs))
     return std::nullopt;
-  return Run(*program_, program_->constants, std::move(inputs)).all(*direct_);
+  return Run(*program_, program_->constants, std::move(inputs)).all(*instructions_);
 }
 
 std::optional<c10::IValue> GraphRunner::run_planned(std::vector<at::Tensor> inputs) const {
@@ -387,11 +383,11 @@ std::optional<c10::IValue> GraphRunner::run_planned(std::vector<at::Tensor> inpu
   return run(std::move(inputs));
 }
 
-c10::IValue GraphRunner::run_dispatched(std::vector<at::Tensor> inputs,
-                                        const std::vector<c10::IValue>& constants) const {
+c10::IValue GraphRunner::run_anywhere(std::vector<at::Tensor> inputs,
+                                      const std::vector<c10::IValue>& constants) const {
   TORCHALGO_ASSERT(static_cast<int>(inputs.size()) == program_->inputs &&
                    constants.size() == program_->constants.size());
-  return Run(*program_, constants, std::move(inputs)).all(*dispatched_);
+  return Run(*program_, constants, std::move(inputs)).all(*instructions_);
 }
 
 }  // namespace torchalgo

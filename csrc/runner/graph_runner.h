@@ -54,9 +54,10 @@ class GraphRunner {
   /// of the plan.
   [[nodiscard]] std::optional<c10::IValue> run_planned(std::vector<at::Tensor> inputs) const;
 
-  /// Runs forward op by op with torch's dispatcher, which all modes of torch can see.
+  /// Runs forward in any state of torch, and on any device on which its planned ops run, with the
+  /// meta device. A profiler sees kernels instead of planned ops.
   /// @param constants  those of the program, or others of the same types.
-  [[nodiscard]] c10::IValue run_dispatched(std::vector<at::Tensor> inputs,
+  [[nodiscard]] c10::IValue run_anywhere(std::vector<at::Tensor> inputs,
                                            const std::vector<c10::IValue>& constants) const;
 
   [[nodiscard]] const Program& program() const { return *program_; }
@@ -67,7 +68,7 @@ class GraphRunner {
 
   std::unique_ptr<const Program> program_;
   std::vector<PlannedInput> planned_;
-  std::unique_ptr<const Instructions> direct_, dispatched_;
+  std::unique_ptr<const Instructions> instructions_;
 };
 
 }  // namespace torchalgo

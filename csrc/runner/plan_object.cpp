@@ -209,7 +209,7 @@ std::vector<at::Tensor> PlanObject::run(at::TensorList inputs) const {
   std::vector<at::Tensor> tensors = inputs.vec();
   const GraphRunner& runner = *part_for(tensors).runner;
   std::optional<c10::IValue> result = runner.run(tensors);
-  if (!result) result = runner.run_dispatched(std::move(tensors), runner.program().constants);
+  if (!result) result = runner.run_anywhere(std::move(tensors), runner.program().constants);
   return new_tensors(*result, runner.program(), inputs);
 }
 
@@ -233,7 +233,7 @@ std::vector<at::Tensor> PlanObject::run_on_meta(at::TensorList inputs) const {
   std::vector<c10::IValue> constants;
   for (const c10::IValue& constant : program.constants)
     constants.push_back(constant_on_meta(constant));
-  return new_tensors(part.runner->run_dispatched(tensors, constants), program, tensors);
+  return new_tensors(part.runner->run_anywhere(tensors, constants), program, tensors);
 }
 
 void PlanObject::check_weights() const {
@@ -283,7 +283,7 @@ namespace {
 c10::IValue result_for(const std::vector<at::Tensor>& zeros, const GraphRunner& runner) {
   const NoAutocast no_autocast(c10::autocast_dispatch_keyset);
   try {
-    return runner.run_dispatched(zeros, runner.program().constants);
+    return runner.run_anywhere(zeros, runner.program().constants);
   } catch (const c10::Error& problem) {
     throw Error(
         fmt::format("TA2003 save: the model fails for inputs of zeros: {}; save it as a .pt "

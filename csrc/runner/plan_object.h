@@ -56,6 +56,8 @@ class PlanObject : public torch::CustomClassHolder {
   /// numbers, see on_meta().
   [[nodiscard]] std::vector<at::Tensor> run_on_meta(at::TensorList inputs) const;
 
+  [[nodiscard]] const std::vector<PlanPart>& parts() const { return parts_; }
+
   /// Returns a number by which find() finds this object in this process while it exists. Compilers
   /// that cannot hold objects as constants hold the number. It is random, so that code which a
   /// compiler keeps on disk never finds the plan of another process.

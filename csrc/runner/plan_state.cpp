@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The plain data of a plan object in a file.
-#include <torch/csrc/jit/mobile/type_parser.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -32,16 +31,21 @@ c10::IValue tuple_of(const std::vector<Each>& all, Write write) {
   return c10::ivalue::Tuple::create(std::move(values));
 }
 
-// The types of list elements that a file may name. torch's parser of types crashes on some texts.
-bool is_element(const std::string& type) {
-  constexpr std::array kTypes = {"Tensor", "int", "float", "bool", "str", "Optional[Tensor]"};
-  return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end();
+// Returns the type of list elements that a file may name, or null. torch's parser of types crashes
+// on some texts.
+c10::TypePtr element_named(const std::string& name) {
+  const std::array<c10::TypePtr, 6> types = {c10::TensorType::get(), c10::IntType::get(),
+                                             c10::FloatType::get(),  c10::BoolType::get(),
+                                             c10::StringType::get(), c10::OptionalType::ofTensor()};
+  const auto is_named = [&](const c10::TypePtr& type) { return type->annotation_str() == name; };
+  const auto found = std::find_if(types.begin(), types.end(), is_named);
+  return found == types.end() ? nullptr : *found;
 }
 
 c10::IValue write_step(const ProgramStep& step) {
   const std::string element = step.element == nullptr ? "" : step.element->annotation_str();
   TORCHALGO_CHECK(
-      element.empty() || is_element(element),
+      element.empty() || element_named(element) != nullptr,
       "TA2003 save: the plan makes a list of {}, which a .pt2 file cannot hold: save it "
       "as a .pt file",
       element);
@@ -127,10 +131,9 @@ ProgramStep read_step(const c10::IValue& value) {
   step.kind = static_cast<ProgramStep::Kind>(
       read_int(fields[0], 0, static_cast<std::int64_t>(ProgramStep::Kind::kUnpackedList)));
   step.op = {read_text(fields[1]), read_text(fields[2])};
-  if (const std::string element = read_text(fields[3]); !element.empty()) {
-    check(is_element(element));
-    step.element = c10::parseType(element);
-  }
+  const std::string element = read_text(fields[3]);
+  step.element = element_named(element);
+  check(element.empty() || step.element != nullptr);
   check((step.kind == ProgramStep::Kind::kList) == (step.element != nullptr));
   for (const std::int64_t place : read_ints(fields[4])) {
     check(place >= -kMost && place <= kMost);

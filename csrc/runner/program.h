@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace torchalgo {
@@ -40,5 +41,13 @@ struct Program {
 /// several results, or is more than a sequence of ops: if it branches, loops, makes dictionaries or
 /// prints. The program shares the module's weights.
 [[nodiscard]] std::unique_ptr<Program> read_program(const torch::jit::Module& module);
+
+/// Returns a module whose forward is the program: the opposite of read_program. It shares the
+/// program's weights.
+/// @param names  of the arguments, one per input of the program.
+/// @throws Error  if there are more or fewer names, or if TorchScript cannot call an op as the
+///   program does. For a damaged program also torch's errors.
+[[nodiscard]] torch::jit::Module module_of(const Program& program,
+                                           const std::vector<std::string>& names);
 
 }  // namespace torchalgo

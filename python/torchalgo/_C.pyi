@@ -525,6 +525,9 @@ def make_plan_object(
     weights: WeightWatch | None = None,
 ) -> Any: ...
 
+# The plans of such an object as modules, each a ScriptModule._c. `names` are those of its inputs.
+def modules_of_plan_object(plan: Any, names: Sequence[str]) -> list[Any]: ...
+
 # The solver on its own (csrc/pbqp). Costs come as arrays of 64-bit integers, 2**63 - 1 forbidden;
 # None is forbidden in what is returned.
 class PbqpProblem:

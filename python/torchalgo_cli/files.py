@@ -11,7 +11,7 @@ from pathlib import Path
 from torchalgo_cli.arguments import near
 
 REPORT_SUFFIXES = (".html", ".txt", ".json")
-_MODEL_SUFFIXES = (".pt", ".pth", ".onnx", ".py", ".json")
+_MODEL_SUFFIXES = (".pt", ".pt2", ".pth", ".onnx", ".py", ".json")
 
 
 class FileError(Exception):
@@ -72,7 +72,7 @@ def check_model_reference(reference: str) -> None:
             f" the model, such as {module}:make_model"
         )
     if path.exists() or ":" not in reference:
-        _check_readable(path, "; expected model.pt, model.onnx or package.module:factory")
+        _check_readable(path, "; expected model.pt2, .pt or .onnx, or package.module:factory")
 
 
 def _check_plan_or_model(reference: str) -> None:
@@ -80,7 +80,7 @@ def _check_plan_or_model(reference: str) -> None:
     if Path(reference).exists() or ":" not in reference:
         _check_readable(
             Path(reference),
-            "; expected model.pt or model.plan.json of torchalgo, or a model with --input",
+            "; expected model.pt2, .pt or .plan.json of torchalgo, or a model with --input",
         )
     else:
         check_model_reference(reference)

@@ -63,13 +63,14 @@ def _add_optimize(commands: Any) -> None:
     command = _add_command(
         commands, "optimize", "choose the fastest algorithms for a model and save the result",
         "Measures the candidates on this machine, computes the cheapest plan, compares it with"
-        " PyTorch, and writes a TorchScript file that runs the plan. The inputs are random.",
-        f"{RESNET} -o resnet18.pt",
+        " PyTorch, and writes a file that runs the plan. The inputs are random.",
+        f"{RESNET} -o resnet18.pt2",
     )  # fmt: skip
     add_model(command, may_have_shapes=True)
     command.add_argument(
         "-o", "--output", type=Path, metavar="FILE",
-        help="the TorchScript file (.pt) to write; required without --training",
+        help="the file to write: .pt2 for torch.export, .pt for TorchScript; required without"
+        " --training",
     )  # fmt: skip
     command.add_argument(
         "--training", action="store_true",
@@ -248,8 +249,8 @@ def _add_explain(commands: Any) -> None:
     command.add_argument(
         "plan_or_model",
         metavar="source",
-        help="a .plan.json file or a .pt file of torchalgo; or, with --input or --shapes, a model:"
-        " a TorchScript or an ONNX file, or package.module:factory",
+        help="a .plan.json, .pt2 or .pt file of torchalgo; or, with --input or --shapes, a model:"
+        " a .pt2, .pt or .onnx file, or package.module:factory",
     )
     add_shapes(command, is_required=False)
     command.add_argument(
@@ -277,7 +278,7 @@ def _add_diff(commands: Any) -> None:
         "before.plan.json after.plan.json -o diff.html",
     )  # fmt: skip
     for name in ("first", "second"):
-        command.add_argument(name, type=Path, help="a .plan.json file, or a .pt file of torchalgo")
+        command.add_argument(name, type=Path, help="a .plan.json, .pt2 or .pt file of torchalgo")
     command.add_argument(
         "-o", "--output", dest="report", type=Path, metavar="FILE", help="the page: FILE.html"
     )
@@ -296,7 +297,7 @@ def _add_others(commands: Any) -> None:
     )  # fmt: skip
     command.add_argument(
         "target",
-        help="a model: a TorchScript or an ONNX file, or package.module:factory; or the text of a"
+        help="a model: a .pt2, .pt or .onnx file, or package.module:factory; or the text of a"
         f" problem, such as {PROBLEM}",
     )
     command.add_argument(
@@ -339,7 +340,8 @@ def _add_others(commands: Any) -> None:
         "optimized.pt images.npy --original model.pt",
     )  # fmt: skip
     command.add_argument(
-        "model", help="a .pt file of torchalgo, or an original model, which is optimized first"
+        "model",
+        help="a .pt2 or .pt file of torchalgo, or an original model, which is optimized first",
     )
     command.add_argument(
         "data", type=Path,
@@ -348,8 +350,8 @@ def _add_others(commands: Any) -> None:
     )  # fmt: skip
     command.add_argument(
         "--original", metavar="MODEL",
-        help="the original, a TorchScript or an ONNX file, or package.module:factory; required if"
-        " `model` is a .pt file of torchalgo. It must have the same weights",
+        help="the original, a .pt2, .pt or .onnx file, or package.module:factory; required if"
+        " `model` is a .pt2 or .pt file of torchalgo. It must have the same weights",
     )  # fmt: skip
     _add_max_error(command, "the largest relative L2 error")
 
@@ -392,7 +394,7 @@ def _add_device(command: argparse.ArgumentParser) -> None:
 def _add_target(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "target",
-        help=f"the text of a problem, such as {PROBLEM}; or a model: a TorchScript or an ONNX"
+        help=f"the text of a problem, such as {PROBLEM}; or a model: a .pt2, .pt or .onnx"
         " file, or package.module:factory",
     )
     command.add_argument(
@@ -423,7 +425,7 @@ def _add_workspace_limit(command: argparse.ArgumentParser) -> None:
 def add_model(command: argparse.ArgumentParser, may_have_shapes: bool = False) -> None:
     command.add_argument(
         "model",
-        help="a TorchScript or an ONNX file, or package.module:factory, a Python function without"
+        help="a .pt2, .pt or .onnx file, or package.module:factory, a Python function without"
         " arguments that returns a model with its weights",
     )
     add_shapes(command, may_have_shapes)

@@ -217,6 +217,7 @@ def plan_objects(seed: int) -> list[str]:
         try:
             # A changed number may be a sound plan of another model, so results are not compared.
             torch.ops.torchalgo.run_plan([torch.rand(1, 3, 24, 24)], plan)
+            torchalgo._C.modules_of_plan_object(plan, ["x"])
             outcomes.append("runs")
         except RuntimeError:
             outcomes.append("an error of the call")

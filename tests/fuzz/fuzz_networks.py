@@ -107,6 +107,10 @@ def ways_to_run(rng: random.Random, module: Any, x: Tensor) -> Iterator[tuple[st
     runner = _C.GraphRunner.make(module._c, [(tuple(x.shape), x.dtype)])
     if runner is not None:
         yield "runner", runner.run
+        if rng.random() < 0.2:
+            plan = _C.make_plan_object([(module._c, [(tuple(x.shape), x.dtype)], [])], "cpu")
+            (written,) = _C.modules_of_plan_object(plan, ["x"])
+            yield "program", torch.jit._recursive.wrap_cpp_module(written)
     if rng.random() < 0.2:
         buffer = io.BytesIO()
         torch.jit.save(module, buffer)

@@ -15,7 +15,7 @@ from campaign import FindingError, Fuzzer, outcomes_of, told
 
 PROCESS_S = 20.0  # a process ends after this time, so that leaks cannot add up
 TIMEOUT_S = 120  # for one seed; a busy machine is slow
-MEMORY_BYTES = 24 << 30
+MEMORY_BYTES = 12 << 30  # torch.load takes 16 bytes per number of a memo, which a file may say
 
 
 def results(fuzzer: Fuzzer, seed: int) -> Generator[Iterable[str] | FindingError, None, None]:

@@ -25,10 +25,11 @@ CONV = "fwd_f32_n1c16h14w14_k16r3s3_st1x1_pad1x1_dil1x1_g1"
 LINEAR = "linear_f32_n1c64_k10"
 
 
-@pytest.fixture
-def saved(fast: torchalgo.Optimized, tmp_path: Path) -> Path:
-    fast.save(tmp_path / "net.pt")
-    return tmp_path / "net.pt"
+@pytest.fixture(params=["net.pt", "net.pt2"])
+def saved(fast: torchalgo.Optimized, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    path: Path = tmp_path / request.param
+    fast.save(path)
+    return path
 
 
 def test_optimize_writes_a_module_a_plan_and_a_report(
@@ -73,6 +74,21 @@ def test_optimize_takes_a_torchscript_file_and_a_plan(
     assert first["plan"]["nodes"] == second["plan"]["nodes"]
     assert first["runs"] in ("plan", "single_layout", "baseline")
     assert torch.allclose(torch.jit.load(tmp_path / "b.pt")(x), net(x), atol=1e-5)
+
+
+def test_optimize_takes_and_writes_files_of_torch_export(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, net: Net, x: torch.Tensor
+) -> None:
+    torch.export.save(torch.export.export(net, (x,)), tmp_path / "in.pt2")
+    common = ("optimize", tmp_path / "in.pt2", "--input", "1x3x40x40", "--quiet", "--json")
+    first = json.loads(run(capsys, *common, "-o", tmp_path / "a.pt2"))
+    run(capsys, "explain", tmp_path / "a.pt2")
+    second = json.loads(
+        run(capsys, *common, "-o", tmp_path / "b.pt2", "--plan", tmp_path / "a.pt2")
+    )
+    assert first["plan"]["nodes"] == second["plan"]["nodes"]
+    with torch.no_grad():
+        assert torch.allclose(torchalgo.load(tmp_path / "b.pt2")(x), net(x), atol=1e-5)
 
 
 def test_candidates_of_a_problem_and_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:

@@ -274,7 +274,7 @@ def test_the_plan_is_the_cheapest_that_keeps_the_sum_of_squares(seed: int) -> No
         assert_cheapest(native, values, bound**2)
         own = case.value(case.choice_of(native))
         assert cost_ns(native) == own.cost and own.square <= bound**2 * (1 + 1e-12)
-        assert limits.predicted_error(native) == pytest.approx(math.sqrt(own.square))
+        assert limits.predict(native).error == pytest.approx(math.sqrt(own.square))
         costs.append(native.cost)
     assert costs[0] * TICKS < min(values).cost * (1 + 1e-9) < costs[5] * TICKS
 
@@ -288,7 +288,7 @@ def test_casts_count_and_plans_keep_the_bound_with_them() -> None:
             limits = case.limits(bound)
             native = limits.settle()
             own = case.value(case.choice_of(native))
-            assert limits.predicted_error(native) == pytest.approx(math.sqrt(own.square))
+            assert limits.predict(native).error == pytest.approx(math.sqrt(own.square))
             assert own.square <= bound**2 * (1 + 1e-12)
             assert cost_ns(native) >= cheapest(values, bound**2 * (1 + 1e-12))
             ratios.append(cost_ns(native) / cheapest(values, bound**2))
@@ -305,7 +305,7 @@ def test_a_plan_that_missed_the_bound_makes_room_for_its_gain(seed: int) -> None
     bound = next(bounds_of(case, values))
     limits = case.limits(bound)
     first = limits.settle()
-    missed = 3 * limits.predicted_error(first)
+    missed = 3 * limits.predict(first).error
     tighter = limits.tightened(first, missed, missed / 2)
     assert tighter is not None and tighter.gain == pytest.approx(3)
     assert_cheapest(tighter.settle(), values, (missed / 2 / 3) ** 2)

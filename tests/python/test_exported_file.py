@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import inspect
+import pickle
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
 
 import torchalgo
 from support.nets import arguments, make_net
@@ -175,11 +181,96 @@ def test_what_cannot_be_one_op_says_so(tmp_path: Path) -> None:
         fast.save(tmp_path / "branches.pt2", portable=True)
 
 
+class InPlace(nn.Module):
+    """Splits a tensor, writes one part in place, and returns a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+
+    def forward(self, x: Tensor, y: Tensor) -> list[Tensor]:
+        a, b = self.conv(x + y).chunk(2, dim=1)
+        return [a.add_(1.0).flatten(1), torch.cat([b, y], 1), b.mean((2, 3)) * float(x.shape[3])]
+
+
+IMAGE = torch.rand(1, 3, 24, 24)
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "kwargs"),
+    [
+        (make_net(), (IMAGE,), {}),
+        (Several(), ([IMAGE, IMAGE + 1],), {"scale": 0.5}),
+        (Shared(), (IMAGE,), {}),
+        (InPlace(), (IMAGE, IMAGE - 1), {}),
+        (nn.Sequential(nn.Linear(24, 5), nn.ReLU()), (IMAGE,), {}),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
 @torch.no_grad()
-def test_load_names_what_opens_a_pt2_file(tmp_path: Path) -> None:
-    optimized(make_net(), torch.rand(1, 3, 24, 24)).save(tmp_path / "net.pt2")
-    with pytest.raises(torchalgo.Error, match=r"TA2006 load: .*torch\.export\.load"):
-        torchalgo.load(tmp_path / "net.pt2")
+def test_load_opens_it_as_a_pt_file(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], tmp_path: Path
+) -> None:
+    fast = torchalgo.optimize(
+        model.eval(), args, example_kwargs=kwargs, **arguments(run_untimed=True)
+    )
+    fast.save(tmp_path / "a.pt2")
+    expected, _ = tree_flatten(fast(*args, **kwargs))
+    again = torchalgo.load(tmp_path / "a.pt2")
+    again.save(tmp_path / "b.pt")
+    again.save(tmp_path / "b.pt2")
+    third = [torchalgo.load(tmp_path / name) for name in ("b.pt", "b.pt2")]
+    for module in [again, *third, copy.deepcopy(again), pickle.loads(pickle.dumps(again))]:
+        assert (module.plan, module.runs) == (fast.plan, fast.runs)
+        assert module.weight_bytes == fast.weight_bytes
+        assert inspect.signature(module.forward) == inspect.signature(again.forward)
+        results, _ = tree_flatten(module(*args, **kwargs))
+        assert all(map(torch.equal, results, expected)) and len(results) == len(expected)
+    if fast.runs == "plan":
+        assert str(again.schedule()) == str(fast.schedule())
+        assert again._first_runner is not None or model.__class__ is Several
+
+
+@torch.no_grad()
+def test_load_opens_all_plans_of_a_pt2_file(tmp_path: Path) -> None:
+    shapes = [torch.rand(1, 3, 24, 24), torch.rand(2, 3, 32, 32)]
+    fast = torchalgo.optimize(
+        make_net().eval(), shapes[0], shapes=[x.shape for x in shapes],
+        **arguments(run_untimed=True),
+    )  # fmt: skip
+    fast.save(tmp_path / "net.pt2")
+    again = torchalgo.load(tmp_path / "net.pt2")
+    assert again.plans == fast.plans
+    for x in shapes:
+        assert torch.equal(again(x), fast(x))
+    assert torch.equal(again(x=shapes[1]), fast(shapes[1]))
+
+
+@torch.no_grad()
+def test_optimize_refuses_an_optimized_program(tmp_path: Path) -> None:
+    optimized(make_net(), IMAGE).save(tmp_path / "net.pt2")
+    with pytest.raises(torchalgo.Error, match=r"TA1102 optimize: .* already optimized"):
+        torchalgo.optimize(torch.export.load(tmp_path / "net.pt2"))
+
+
+@torch.no_grad()
+def test_load_refuses_other_files_of_torch_export(tmp_path: Path) -> None:
+    net, x = make_net().eval(), torch.rand(1, 3, 24, 24)
+    torch.export.save(torch.export.export(net, (x,)), tmp_path / "foreign.pt2")
+    with pytest.raises(torchalgo.Error, match=r"TA2006 load: .*foreign\.pt2 holds no"):
+        torchalgo.load(tmp_path / "foreign.pt2")
+    fast = optimized(net, x)
+    fast.save(tmp_path / "net.pt2")
+    expected = fast(x)
+    with zipfile.ZipFile(tmp_path / "net.pt2") as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    for name in parts:
+        with zipfile.ZipFile(tmp_path / "less.pt2", "w") as archive:
+            for other, data in parts.items():
+                if other != name:
+                    archive.writestr(other, data)
+        with contextlib.suppress(torchalgo.Error):  # some parts are not needed
+            assert torch.equal(torchalgo.load(tmp_path / "less.pt2")(x), expected)
 
 
 @pytest.mark.filterwarnings("ignore:torchalgo. there is no plan for inputs")

@@ -220,7 +220,7 @@ def test_each_miss_excludes_its_plan_until_no_error_of_ours_is_left(imported: _C
         native = limits.settle()
         seen.append([(n.primitive.name, n.primitive.src, n.problem) for n in native.nodes])
         costs.append(native.cost)
-        total = limits.predicted_error(native)
+        total = limits.predict(native).error
         tighter = limits.tightened(native, 1e-3, 1e-5)  # far beyond what any sum could explain
         if tighter is None:
             break
@@ -242,11 +242,11 @@ def test_the_layers_that_give_way_are_the_cheapest_that_keep_the_sum_of_squares(
     fake.check_errors = {n: 3e-6 if "f4x4" in n else 1e-6 if "f2x2" in n else 1e-7 for n in names}
     limits = make_limits(imported, fake)
     first = limits.settle()
-    total = limits.predicted_error(first)
+    total = limits.predict(first).error
     tighter = limits.tightened(first, total, 0.6 * total)  # a gain of 1
     assert tighter is not None and limits.settle().cost == first.cost
     native = tighter.settle()
-    kept = limits.predicted_error(native)
+    kept = limits.predict(native).error
     assert kept <= 0.6 * total
     # Every plan that costs less, as far as single layers tell: swapping any one back breaks the sum
     # or changes nothing.

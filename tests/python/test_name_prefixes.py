@@ -13,7 +13,7 @@ NAME = re.compile(r'"(aten|cpu|cudnn\w*|layout|view)\.')  # a literal that begin
 EXCEPTIONS = {
     "base/usable_threads.cpp": "files of control groups are named so: cpu.max",
     "ir/view.h": "views are ops of their own in a rewritten graph, whatever provides them",
-    "ops/resolve.cpp": "no algorithm runs a layout change that none offers: ATen's copy does",
+    "ops/fallback.cpp": "no algorithm runs a layout change that none offers: ATen's copy does",
     "ops/choice.cpp": "a name belongs to its device even where this build lacks the algorithm",
     "rewrite/rewrite.cpp": "the rewriter leaves torch's own op where a plan chose ATen in nchw",
 }

@@ -601,7 +601,7 @@ def test_explain_says_what_is_wrong(
         ("--over is for a report: add -o report.html", (plan, "--over", "weights")),
         ("--over needs costs", (plan, "--over", "weights", "-o", tmp_path / "r.html")),
         ("--measure is for the report of a model", (plan, "--measure", "-o", tmp_path / "r.html")),
-        ("expected model.pt or model.plan.json of torchalgo", (tmp_path / "none.pt",)),
+        ("expected model.pt2, .pt or .plan.json of torchalgo", (tmp_path / "none.pt",)),
         ("TA2010 report:", (plan, "-o", tmp_path / "r.pdf")),
         ("there is no folder", (plan, "-o", "/none/r.html")),
         ("already optimized", (tmp_path / "net.pt", "--input", "1x3x40x40")),

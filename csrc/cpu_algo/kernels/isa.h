@@ -4,7 +4,7 @@
 // The table of instruction sets, and macros to build each kernel once per instruction set. A header
 // of this folder declares its functions with TORCHALGO_DECLARE_KERNEL. The source defines them in
 // namespace TORCHALGO_ISA and everything else in an anonymous namespace. An algorithm selects the
-// build to run with TORCHALGO_PICK_KERNEL.
+// build to run with TORCHALGO_PICK_KERNEL. provider/cpu_device decides which set this machine uses.
 
 #include <string_view>
 

@@ -283,11 +283,13 @@ _READ_VALUES = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.
 def exported_model(program: torch.export.ExportedProgram) -> nn.Module:
     """Returns an exported program as a module in eval mode, which shares the program's weights.
 
-    Raises: torchalgo.Error if it takes or returns anything but tensors in tuples and lists, or if
-        it reads the value of a tensor.
+    Raises: torchalgo.Error if it takes or returns anything but tensors in tuples and lists, if it
+        reads the value of a tensor, or if it is optimized already.
     """
     graph_module = program.module(check_guards=False)
     graph = graph_module.graph
+    if any(node.target is torch.ops.torchalgo.run_plan.default for node in graph.nodes):
+        raise Error("TA1102 optimize: the program is already optimized; pass the original one")
     weights: dict[str, tuple[str, torch.Tensor]] = {}
     for node in graph.nodes:
         if node.op == "get_attr":

@@ -30,6 +30,28 @@ OF_OTHERS = "layers on PyTorch's threads"  # the name of the limit of with_own_k
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """What the errors of a plan's candidates predict for its outputs.
+
+    The errors of the outputs if only one layer had one, by its name.
+    """
+
+    of_calls: Mapping[str, float]  # without casts, as the solver knows them
+    shares: Mapping[str, float]  # a cast counts to the layer whose result it rounds
+
+    @property
+    def error(self) -> float:
+        """The error of the outputs."""
+        return math.hypot(*self.shares.values())
+
+    @property
+    def casts(self) -> float:
+        """The error relative to the one that the solver knows: 1 without casts."""
+        known = math.hypot(*self.of_calls.values())
+        return self.error / known if known > 0 else 1.0
+
+
+@dataclass(frozen=True)
 class Limits:
     """The limits of a tuning's plans. A tighter limit of errors is another value.
 
@@ -90,26 +112,20 @@ class Limits:
 
         Raises: torchalgo.Error if no plan keeps the limits.
         """
-        native = self.tuning.settle(self.planner, limits=self, **options)
-        limits = self
+        native, limits = self.tuning.settle(self.planner, limits=self, **options), self
         for _ in range(MOST_SOLVES):
-            if self.bound is None or self.gain * self.predicted_error(native) <= self.bound:
+            found = self.predict(native)
+            if self.bound is None or self.gain * found.error <= self.bound or found.casts <= 1.0:
                 break
-            tighter = limits._with_casts_of(native)
-            if tighter is None:
-                break
-            limits = tighter
+            limits = limits._with_casts_of(found)
             try:
                 native = self.tuning.settle(self.planner, limits=limits, **options)
             except _C.Error:  # no plan keeps the tighter bound
                 break
         return native
 
-    def _with_casts_of(self, native: _C.Plan) -> Limits | None:
-        """Returns limits whose `casts` are no less than those of `native`; None if it has none."""
-        known = math.hypot(*self._call_shares(native).values())
-        casts = self.predicted_error(native) / known if known > 0 else 1.0
-        return dataclasses.replace(self, casts=max(casts, self.casts)) if casts > 1.0 else None
+    def _with_casts_of(self, found: Prediction) -> Limits:
+        return dataclasses.replace(self, casts=max(found.casts, self.casts))
 
     def tightened(self, native: _C.Plan, error: float, bound: float) -> Limits | None:
         """Returns limits that exclude `native`, whose outputs have a relative L2 above `bound`.
@@ -119,18 +135,14 @@ class Limits:
         Args:
             error: the relative L2 of its outputs.
         """
-        total = self.predicted_error(native)
-        if total == 0:
+        found = self.predict(native)
+        if found.error == 0:
             return None
-        misses, factor = self.misses + 1, error / total
+        misses, factor = self.misses + 1, error / found.error
         is_hopeless = misses > MOST_SOLVES or not factor < math.inf
         gain = math.inf if is_hopeless else max(self.gain, factor)
-        limits = self._with_casts_of(native) or self
+        limits = self._with_casts_of(found)
         return dataclasses.replace(limits, bound=bound, gain=gain, misses=misses)
-
-    def predicted_error(self, native: _C.Plan) -> float:
-        """Returns the error of the plan's outputs that its candidates' errors predict."""
-        return math.hypot(*self.shares(native).values())
 
     def expected_errors(self, native: _C.Plan, nodes: Sequence[PlanNode]) -> dict[str, Any]:
         """Returns the fields of a plan that tell the predicted errors of its outputs.
@@ -141,7 +153,7 @@ class Limits:
         if not self.sensitivities or self.bound is None:
             return {}
         factor = self.gain if math.isfinite(self.gain) else 1.0
-        shares = {name: factor * share for name, share in self.shares(native).items()}
+        shares = {name: factor * share for name, share in self.predict(native).shares.items()}
         return {
             "max_error": self.bound,
             "predicted_error": math.hypot(*shares.values()),
@@ -151,35 +163,26 @@ class Limits:
             ],
         }
 
-    def shares(self, native: _C.Plan) -> dict[str, float]:
-        """Returns the predicted error of the outputs if only one layer had one, by its name.
-
-        A cast counts to the layer whose result it rounds. Casts of inputs are not known.
-        """
-        shares, numbers = self._call_shares(native), self._numbers()
-        owners = {node.name: node.absorbed_by or node.name for node in native.nodes}
-        for change in native.transforms if self.sensitivities else ():
-            own = self.tuning.errors.get(key_of(change.problem, change.primitive), 0.0)
-            if own > 0 and change.producer in numbers:
-                name = owners.get(change.producer, change.producer)
-                cast = own * self.sensitivities[numbers[change.producer]].result
-                shares[name] = math.hypot(shares.get(name, 0.0), cast)
-        return shares
-
-    def _numbers(self) -> dict[str, int]:
-        return {node.name: n for n, node in enumerate(self.tuning.graph.nodes)}
-
-    def _call_shares(self, native: _C.Plan) -> dict[str, float]:
-        """Returns the shares without casts, as the solver knows them."""
-        errors, numbers = self.tuning.errors, self._numbers()
+    def predict(self, native: _C.Plan) -> Prediction:
+        """Returns the predicted errors of a plan. Casts of inputs are not known."""
+        errors = self.tuning.errors
+        numbers = {node.name: n for n, node in enumerate(self.tuning.graph.nodes)}
         covers: dict[str, list[int]] = {}
         for node in native.nodes:
             covers.setdefault(node.absorbed_by or node.name, []).append(numbers[node.name])
-        return {
+        of_calls = {
             node.name: self._share(errors, covers[node.name], node.problem, node.primitive)
             for node in native.nodes
             if node.primitive.name
         }
+        shares, owners = dict(of_calls), {n.name: n.absorbed_by or n.name for n in native.nodes}
+        for change in native.transforms if self.sensitivities else ():
+            own = errors.get(key_of(change.problem, change.primitive), 0.0)
+            if own > 0 and change.producer in numbers:
+                name = owners.get(change.producer, change.producer)
+                cast = own * self.sensitivities[numbers[change.producer]].result
+                shares[name] = math.hypot(shares.get(name, 0.0), cast)
+        return Prediction(of_calls, shares)
 
     def _share(
         self,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torchalgo import _C
 from torchalgo._ir.plan import Plan
+from torchalgo._ir.plan.text_table import ShownAsText, text_table
 from torchalgo._plan.describe import native_plan
 
 PYTORCH = "PyTorch"  # runs what has no problem
@@ -39,8 +40,8 @@ class ScheduledStep:
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """The steps of a plan for one set of shapes, in the order in which they run.
+class Schedule(ShownAsText):
+    """What a plan runs for one set of shapes, step by step.
 
         schedule = fast.schedule()
         print(schedule)
@@ -71,20 +72,11 @@ class Schedule:
                 (str(number), step.layer, step.runs, reads, makes, _kib(size),
                  _kib(step.live_bytes))
             )  # fmt: skip
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        right = {0, 5, 6}
-        lines = [
-            "  ".join(
-                cell.rjust(width) if i in right else cell.ljust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
         head = (
             f"{len(self.steps)} steps, {changes} of them changes of layout, {left} left to PyTorch;"
             f" at most {_kib(self.most_bytes)} KiB of tensors at a time"
         )
-        return "\n".join([head, *lines])
+        return "\n".join([head, *text_table(rows, right={0, 5, 6})])
 
 
 def _kib(size: int) -> str:

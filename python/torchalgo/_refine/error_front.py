@@ -164,7 +164,7 @@ class _Search:
         tuned = bind_exact_plan(self.prepared, limits, options, self.budget)
         if not tuned.error <= bound:
             return None
-        predicted = own + tuned.limits.gain * tuned.limits.predicted_error(tuned.native)
+        predicted = own + tuned.limits.gain * tuned.limits.predict(tuned.native).error
         return _Point(tuned, max(predicted, tuned.error), bound)
 
 

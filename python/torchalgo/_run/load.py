@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def load(path: str | Path) -> Optimized:
     runs on the GPU if its plan was made for one and there is one, otherwise on the CPU. A warning
     says if the plan was measured with another number of threads.
 
-        fast = torchalgo.load("model.pt")
+        fast = torchalgo.load("model.pt2")
 
     Args:
         path: the file.
@@ -43,18 +44,13 @@ def load(path: str | Path) -> Optimized:
     """
     file = file_at(path, "load")
     check_sums("load", file)
-    if _is_exported(file):
-        raise Error(
-            f"TA2006 load: {file} is a file of torch.export, expected TorchScript: use"
-            " torch.export.load(path).module(); torchalgo.load_plan reads its plan"
-        )
-    fast = load_scripted(str(file), str(file))
+    fast = load_exported(file) if is_exported(file) else load_scripted(str(file), str(file))
     if text := other_threads(fast.plan):
         warnings.warn(f"torchalgo: {file}: {text}", stacklevel=2)
     return fast
 
 
-def _is_exported(file: Path) -> bool:
+def is_exported(file: Path) -> bool:
     """Returns whether torch.export.save wrote the file."""
     if not is_archive(file):
         return False
@@ -164,23 +160,58 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
 
     Raises: torchalgo.Error if it is damaged or was not saved by torchalgo.
     """
-    extra: dict[str, Any] = {PLAN_FILE: "", CALLS_FILE: "", GRAPHS_FILE: ""}
-    device = _device_for(source)
+    extra, device = _no_extra_files(), _device_for(source)
     try:
         with quiet_jit():
             scripted = torch.jit.load(source, map_location=device, _extra_files=extra)
     except Exception as problem:
-        first = (str(problem).splitlines() or ["?"])[0].split(". This is an internal", 1)[0]
-        raise Error(
-            f"TA2005 load: {name} is no TorchScript file, or it is truncated: {first}"
-        ) from None
+        raise _damaged(name, "TorchScript file", problem) from None
     if not extra[PLAN_FILE]:
-        raise Error(
-            f"TA2006 load: {name} holds no {PLAN_FILE}, so it was not saved by torchalgo: use"
-            " torch.jit.load, or torchalgo.optimize the model"
-        )
+        raise _foreign(name, "torch.jit.load")
+    return _optimized(parts_of(scripted) or [scripted], extra, device, name)
+
+
+def load_exported(file: Path) -> Optimized:
+    """Returns an Optimized from a file of torch.export.
+
+    Raises: torchalgo.Error if it is damaged or was not saved by torchalgo.
+    """
+    if _extra_file(file, PLAN_FILE, "load") is None:
+        raise _foreign(str(file), "torch.export.load")
+    extra = _no_extra_files()
+    try:
+        program = torch.export.load(file, extra_files=extra)
+        names = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
+        modules = _C.modules_of_plan_object(program.constants["plan"], names)
+    except Error:
+        raise
+    except Exception as problem:
+        raise _damaged(str(file), "file of torch.export", problem) from None
+    parts = [torch.jit._recursive.wrap_cpp_module(module) for module in modules]
+    return _optimized(parts, extra, _device_for(str(file)), str(file))
+
+
+def _no_extra_files() -> dict[str, Any]:
+    return {PLAN_FILE: "", CALLS_FILE: "", GRAPHS_FILE: ""}
+
+
+def _damaged(name: str, kind: str, problem: Exception) -> Error:
+    first = (str(problem).splitlines() or ["?"])[0].split(". This is an internal", 1)[0]
+    return Error(f"TA2005 load: {name} is no {kind}, or it is truncated: {first}")
+
+
+def _foreign(name: str, opener: str) -> Error:
+    return Error(
+        f"TA2006 load: {name} holds no {PLAN_FILE}, so it was not saved by torchalgo: use"
+        f" {opener}, or torchalgo.optimize the model"
+    )
+
+
+def _optimized(
+    parts: Sequence[torch.jit.ScriptModule], extra: Mapping[str, Any], device: str, name: str
+) -> Optimized:
+    """Returns an Optimized from the modules of its plans and the extra files of a saved file."""
     plans = plans_from_json(extra[PLAN_FILE], f"{name}:{PLAN_FILE}")
-    parts = parts_of(scripted) or [scripted]
     if any(planned_dims(plan) is None for plan in plans):
         warnings.warn(
             f"torchalgo: {name} does not say which sizes of inputs it is right for; it was saved by"
@@ -196,8 +227,8 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
         _check_problems(part, plan, name)
     graphs = _graphs_of(extra[GRAPHS_FILE], len(plans))
     results = [
-        Result(scripted, plan, device=device, graph=graph)
-        for scripted, plan, graph in zip(parts, plans, graphs, strict=True)
+        Result(part, plan, device=device, graph=graph)
+        for part, plan, graph in zip(parts, plans, graphs, strict=True)
     ]
     calls = extra[CALLS_FILE]
     form = form_from_json(calls, f"load: {name}:{CALLS_FILE}") if calls else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from pathlib import Path
 
 import torch
@@ -13,14 +14,15 @@ from torch import nn
 from torchalgo._base.quiet_jit import quiet_jit
 from torchalgo._base.read_file import file_at, is_archive, open_archive
 from torchalgo._C import Error
+from torchalgo._capture.fx_model import exported_model
 from torchalgo._ir.choices import near
 from torchalgo._onnx.load import load_onnx
-from torchalgo._run.load import check_sums
+from torchalgo._run.load import check_sums, is_exported
 from torchalgo_cli.files import check_model_reference
 
 
 def load_model(reference: str) -> nn.Module:
-    """Loads a TorchScript or an ONNX file, or calls `package.module:factory`.
+    """Loads a file of torch.export, TorchScript or ONNX, or calls `package.module:factory`.
 
     Returns: a model in eval mode.
     Raises: torchalgo.Error if there is no such file or function, or if it gives no model.
@@ -33,7 +35,10 @@ def load_model(reference: str) -> nn.Module:
 def _load_file(path: str) -> nn.Module:
     if Path(path).suffix.lower() == ".onnx":
         return load_onnx(path)
-    check_sums("torchalgo", file_at(path, "torchalgo"))
+    file = file_at(path, "torchalgo")
+    check_sums("torchalgo", file)
+    if is_exported(file):
+        return _load_exported(file)
     try:
         with quiet_jit():
             scripted: nn.Module = torch.jit.load(path, map_location="cpu")
@@ -48,6 +53,18 @@ def _load_file(path: str) -> nn.Module:
         raise Error(
             f"TA7103 {path} is no TorchScript file ({_first_line(problem)}); {hint}"
         ) from None
+
+
+def _load_exported(file: Path) -> nn.Module:
+    try:
+        with warnings.catch_warnings():  # of torch's own reader, about memory that it never writes
+            warnings.filterwarnings("ignore", "The given buffer is not writable")
+            program = torch.export.load(file)
+    except Exception as problem:
+        raise Error(
+            f"TA7103 {file} is no file of torch.export, or it is damaged ({_first_line(problem)})"
+        ) from None
+    return exported_model(program)
 
 
 def _is_archive(path: str | Path, part: str) -> bool:

@@ -368,9 +368,9 @@ class Optimized(PlannedCalls):
         """Writes a file with all plans and their weights in it.
 
         A name that ends with .pt2 makes a file of torch.export, any other name a TorchScript file.
-        `torchalgo.load` opens a TorchScript file, and so does torch.jit.load after
-        `import torchalgo`. It chooses among several plans as this module does. torch.export.load
-        opens a .pt2 file after `import torchalgo`. It takes inputs of the first plan's shapes.
+        `torchalgo.load` opens both, with all plans. After `import torchalgo`, torch.export.load
+        opens a .pt2 file, which takes inputs of the first plan's shapes there. torch.jit.load opens
+        a TorchScript file, which chooses among several plans as this module does.
 
             fast.save("model.pt")
             fast.save("model.pt2")

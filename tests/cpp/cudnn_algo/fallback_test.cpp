@@ -8,7 +8,7 @@
 #include "aten_algo/list.h"
 #include "cudnn_algo/fake_device.h"
 #include "cudnn_algo/fake_engines.h"
-#include "ops/resolve.h"
+#include "ops/fallback.h"
 #include "ops/resolve_choice.h"
 #include "profiler/check.h"
 

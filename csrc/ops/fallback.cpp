@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "ops/resolve.h"
+#include "ops/fallback.h"
 
 #include <fmt/format.h>
 
