@@ -116,16 +116,18 @@ def open_archive(file: str | Path | io.BytesIO, caller: str) -> Iterator[zipfile
         ) from None
 
 
-def read_part(archive: zipfile.ZipFile, end: str, caller: str) -> bytes | None:
+def read_part(
+    archive: zipfile.ZipFile, end: str, caller: str, most_bytes: int = MOST_TEXT_BYTES
+) -> bytes | None:
     """Returns the part of an archive whose name has this end, or None if there is none.
 
-    Raises: torchalgo.Error if it is too large for a text.
+    Raises: torchalgo.Error if it has more than `most_bytes`; the default is for a text.
     """
     for part in archive.infolist():
         if part.filename.endswith(end):
             with archive.open(part) as opened:
-                data = opened.read(MOST_TEXT_BYTES + 1)
-            return check_size(data, f"{archive.filename}:{end}", caller, MOST_TEXT_BYTES)
+                data = opened.read(most_bytes + 1)
+            return check_size(data, f"{archive.filename}:{end}", caller, most_bytes)
     return None
 
 

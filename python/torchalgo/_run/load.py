@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ from torchalgo._run.optimized import GRAPHS_FILE, PLAN_FILE, Optimized
 from torchalgo._run.runner import held_problems
 from torchalgo._run.shape_dispatch import parts_of
 
+EXTRA_FILES = (PLAN_FILE, CALLS_FILE, GRAPHS_FILE)
+
 
 def load(path: str | Path) -> Optimized:
     """Opens a file that Optimized.save wrote.
@@ -43,8 +46,11 @@ def load(path: str | Path) -> Optimized:
     Raises: torchalgo.Error if the file is missing, damaged, or not saved by torchalgo.
     """
     file = file_at(path, "load")
-    check_sums("load", file)
-    fast = load_exported(file) if is_exported(file) else load_scripted(str(file), str(file))
+    if is_exported(file):
+        fast = load_exported(file)
+    else:
+        check_sums("load", file)
+        fast = load_scripted(str(file), str(file))
     if text := other_threads(fast.plan):
         warnings.warn(f"torchalgo: {file}: {text}", stacklevel=2)
     return fast
@@ -160,7 +166,8 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
 
     Raises: torchalgo.Error if it is damaged or was not saved by torchalgo.
     """
-    extra, device = _no_extra_files(), _device_for(source)
+    extra: dict[str, Any] = dict.fromkeys(EXTRA_FILES, "")
+    device = _device_for(source)
     try:
         with quiet_jit():
             scripted = torch.jit.load(source, map_location=device, _extra_files=extra)
@@ -174,25 +181,32 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
 def load_exported(file: Path) -> Optimized:
     """Returns an Optimized from a file of torch.export.
 
+    Only the parts that it needs are read: torch.export.load imports torch's compiler first, which
+    takes longer than all the rest.
+
     Raises: torchalgo.Error if it is damaged or was not saved by torchalgo.
     """
-    if _extra_file(file, PLAN_FILE, "load") is None:
-        raise _foreign(str(file), "torch.export.load")
-    extra = _no_extra_files()
-    try:
-        program = torch.export.load(file, extra_files=extra)
-        names = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
-        modules = _C.modules_of_plan_object(program.constants["plan"], names)
-    except Error:
-        raise
-    except Exception as problem:
-        raise _damaged(str(file), "file of torch.export", problem) from None
+    with open_archive(file, "load") as archive:
+        extra = {name: read_part(archive, f"/extra/{name}", "load") or "" for name in EXTRA_FILES}
+        if not extra[PLAN_FILE]:
+            raise _foreign(str(file), "torch.export.load")
+        try:
+            program = json.loads(read_part(archive, "/models/model.json", "load") or "")
+            inputs = program["graph_module"]["signature"]["input_specs"]
+            names = [
+                given["user_input"]["arg"]["as_tensor"]["name"]
+                for given in inputs
+                if "as_tensor" in given.get("user_input", {}).get("arg", {})
+            ]
+            held = read_part(archive, "/constants/custom_obj_0", "load", sys.maxsize - 1)
+            plan = torch._C._pickle_load_obj(held or b"")
+            modules = _C.modules_of_plan_object(plan, names)
+        except Error:
+            raise
+        except Exception as problem:
+            raise _damaged(str(file), "file of torch.export", problem) from None
     parts = [torch.jit._recursive.wrap_cpp_module(module) for module in modules]
     return _optimized(parts, extra, _device_for(str(file)), str(file))
-
-
-def _no_extra_files() -> dict[str, Any]:
-    return {PLAN_FILE: "", CALLS_FILE: "", GRAPHS_FILE: ""}
 
 
 def _damaged(name: str, kind: str, problem: Exception) -> Error:
