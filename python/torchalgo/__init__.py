@@ -52,6 +52,7 @@ from torchalgo._api.fallbacks import (  # noqa: E402
 from torchalgo._api.optimize import optimize  # noqa: E402
 from torchalgo._api.profile import Profile, profile  # noqa: E402
 from torchalgo._C import Error  # noqa: E402
+from torchalgo._caffe.load import load_caffe  # noqa: E402
 from torchalgo._capture.settings import Settings  # noqa: E402
 from torchalgo._ir.plan import Plan  # noqa: E402
 from torchalgo._lint.lint import lint  # noqa: E402
@@ -114,6 +115,7 @@ __all__ = [
     "fallbacks",
     "lint",
     "load",
+    "load_caffe",
     "load_onnx",
     "load_plan",
     "load_plans",

@@ -11,7 +11,9 @@ from pathlib import Path
 from torchalgo_cli.arguments import near
 
 REPORT_SUFFIXES = (".html", ".txt", ".json")
-_MODEL_SUFFIXES = (".pt", ".pt2", ".pth", ".onnx", ".py", ".json")
+_MODEL_SUFFIXES = (
+    ".pt", ".pt2", ".pth", ".onnx", ".prototxt", ".caffemodel", ".py", ".json"
+)  # fmt: skip
 
 
 class FileError(Exception):
@@ -71,8 +73,39 @@ def check_model_reference(reference: str) -> None:
             f"TA7104 {reference} is Python source: give the import path of a function that returns"
             f" the model, such as {module}:make_model"
         )
-    if path.exists() or ":" not in reference:
-        _check_readable(path, "; expected model.pt2, .pt or .onnx, or package.module:factory")
+    is_caffe = caffe_files(reference) is not None
+    if path.suffix == ".caffemodel" and not is_caffe:
+        raise FileError(
+            f"TA7103 {reference} holds weights without a network: give net.prototxt:{reference}"
+        )
+    if not is_caffe and (path.exists() or ":" not in reference):
+        _check_readable(
+            path, "; expected model.pt2, .pt, .onnx or .prototxt, or package.module:factory"
+        )
+
+
+def caffe_files(reference: str) -> tuple[Path, Path | None] | None:
+    """Returns the two files of a network of Caffe; None if `reference` names another model.
+
+    "net.prototxt" finds net.caffemodel beside it, "net.prototxt:other.caffemodel" names another
+    file, and "net.prototxt:random" has no file of weights.
+
+    Raises: FileError if a file cannot be read.
+    """
+    name, colon, weights = reference.partition(".prototxt:")
+    if not colon and not reference.endswith(".prototxt"):
+        return None
+    network = Path(f"{name}.prototxt" if colon else reference)
+    _check_readable(network)
+    if weights == "random":
+        return network, None
+    found = Path(weights) if weights else network.with_suffix(".caffemodel")
+    _check_readable(
+        found,
+        f"; write {network}:weights.caffemodel for other weights, or {network}:random to measure"
+        " times with random ones",
+    )
+    return network, found
 
 
 def _check_plan_or_model(reference: str) -> None:

@@ -250,7 +250,7 @@ def _add_explain(commands: Any) -> None:
         "plan_or_model",
         metavar="source",
         help="a .plan.json, .pt2 or .pt file of torchalgo; or, with --input or --shapes, a model:"
-        " a .pt2, .pt or .onnx file, or package.module:factory",
+        " a .pt2, .pt, .onnx or .prototxt file, or package.module:factory",
     )
     add_shapes(command, is_required=False)
     command.add_argument(
@@ -297,7 +297,7 @@ def _add_others(commands: Any) -> None:
     )  # fmt: skip
     command.add_argument(
         "target",
-        help="a model: a .pt2, .pt or .onnx file, or package.module:factory; or the text of a"
+        help="a model: a .pt2, .pt, .onnx or .prototxt file, or package.module:factory; or the text of a"
         f" problem, such as {PROBLEM}",
     )
     command.add_argument(
@@ -350,7 +350,7 @@ def _add_others(commands: Any) -> None:
     )  # fmt: skip
     command.add_argument(
         "--original", metavar="MODEL",
-        help="the original, a .pt2, .pt or .onnx file, or package.module:factory; required if"
+        help="the original, a .pt2, .pt, .onnx or .prototxt file, or package.module:factory; required if"
         " `model` is a .pt2 or .pt file of torchalgo. It must have the same weights",
     )  # fmt: skip
     _add_max_error(command, "the largest relative L2 error")
@@ -394,8 +394,8 @@ def _add_device(command: argparse.ArgumentParser) -> None:
 def _add_target(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "target",
-        help=f"the text of a problem, such as {PROBLEM}; or a model: a .pt2, .pt or .onnx"
-        " file, or package.module:factory",
+        help=f"the text of a problem, such as {PROBLEM}; or a model: a .pt2, .pt, .onnx or"
+        " .prototxt file, or package.module:factory",
     )
     command.add_argument(
         "--input", action="append", default=[], type=arguments.shape, metavar="1x3x224x224",
@@ -425,8 +425,9 @@ def _add_workspace_limit(command: argparse.ArgumentParser) -> None:
 def add_model(command: argparse.ArgumentParser, may_have_shapes: bool = False) -> None:
     command.add_argument(
         "model",
-        help="a .pt2, .pt or .onnx file, or package.module:factory, a Python function without"
-        " arguments that returns a model with its weights",
+        help="a .pt2, .pt, .onnx or .prototxt file (net.prototxt:net.caffemodel), or"
+        " package.module:factory, a Python function without arguments that returns a model with"
+        " its weights",
     )
     add_shapes(command, may_have_shapes)
 

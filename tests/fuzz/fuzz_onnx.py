@@ -16,7 +16,7 @@ import random
 import resource
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ NAMES = ("", "x", "y", "w", "s", "../w", "a b", "\0", "é", "self", "forward", "
 # Beyond what the process has when it starts. A file of 10 kB must not need more.
 EXTRA_BYTES = 2 << 30
 MOST_RUN = 1 << 22  # elements of the largest tensor of a module that is run
+Load = Callable[[random.Random, Path], Any]
 
 
 def _file(nodes: list[NodeProto], weights: dict[str, Any], sizes: list[Any], opset: int) -> bytes:
@@ -282,10 +283,9 @@ def _is_small(module: Any) -> bool:
     return int(np.prod(sizes, dtype=np.float64)) <= MOST_RUN
 
 
-def outcome_of(data: bytes, path: Path, rng: random.Random) -> str:
-    path.write_bytes(data)
+def _outcome_of(load: Load, folder: Path, rng: random.Random) -> str:
     try:
-        module: Any = torchalgo.load_onnx(path)
+        module = load(rng, folder)
     except torchalgo.Error as error:
         return f"refused {error.code}"  # type: ignore[attr-defined]
     except BaseException as error:
@@ -306,7 +306,9 @@ def _run(module: Any) -> str:
     return "loaded, ran"
 
 
-def _fuzzer(change: Callable[[random.Random, bytes], bytes]) -> Callable[[int], list[str]]:
+def fuzzer_of(load: Load) -> Callable[[int], list[str]]:
+    """Returns the fuzzer of a function that writes a file into a folder and loads it."""
+
     def fuzz(seed: int) -> list[str]:
         torch.set_num_threads(1)
         _limit_memory()
@@ -315,9 +317,8 @@ def _fuzzer(change: Callable[[random.Random, bytes], bytes]) -> Callable[[int], 
             warnings.simplefilter("ignore")
             for i in range(20):
                 rng = random.Random(20 * seed + i)
-                data = change(rng, rng.choice(seeds()))
                 try:
-                    outcomes.append(outcome_of(data, Path(folder) / "model.onnx", rng))
+                    outcomes.append(_outcome_of(load, Path(folder), rng))
                 except FindingError as finding:
                     raise FindingError(f"case {i}: {finding}") from None
         return outcomes
@@ -325,17 +326,30 @@ def _fuzzer(change: Callable[[random.Random, bytes], bytes]) -> Callable[[int], 
     return fuzz
 
 
-FUZZERS = {"bytes": _fuzzer(mutated_bytes), "parts": _fuzzer(changed_parts)}
+def _loader(change: Callable[[random.Random, bytes], bytes]) -> Load:
+    def load(rng: random.Random, folder: Path) -> Any:
+        path = folder / "model.onnx"
+        path.write_bytes(change(rng, rng.choice(seeds())))
+        return torchalgo.load_onnx(path)
+
+    return load
 
 
-def _load_modules() -> None:
-    """Loads each file once: torch imports many modules then, which each process would repeat."""
+FUZZERS = {
+    "bytes": fuzzer_of(_loader(mutated_bytes)),
+    "parts": fuzzer_of(_loader(changed_parts)),
+}
+
+
+def load_modules(loads: Iterable[Load]) -> None:
+    """Loads files once: torch imports many modules then, which each process would repeat."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        for data in seeds():
-            outcome_of(data, Path(folder) / "model.onnx", random.Random(0))
+        for load in loads:
+            for seed in range(20):
+                _outcome_of(load, Path(folder), random.Random(seed))
 
 
 if __name__ == "__main__":
-    _load_modules()
+    load_modules([_loader(lambda _, data: data)])
     main(__doc__, FUZZERS, isolated.results)

@@ -28,6 +28,8 @@ CASES = {
     "networks networks": 400,
     "onnx bytes": 1000,
     "onnx parts": 1000,
+    "caffe text": 400,
+    "caffe weights": 400,
     "threads threads": 300,
     "threads forks": 15,
     "compile weights": 18,

@@ -29,6 +29,7 @@ LOADERS: dict[str, Callable[[Any], Any]] = {
     "load_plan": torchalgo.load_plan,
     "load_plans": torchalgo.load_plans,
     "load_onnx": torchalgo.load_onnx,
+    "load_caffe": torchalgo.load_caffe,
     "Plan.load": torchalgo.Plan.load,
     "TrainingPlan.load": torchalgo.TrainingPlan.load,
     "read_device": read_device,

@@ -80,7 +80,7 @@ def _of_file(args: argparse.Namespace) -> list[Subject]:
     Raises: torchalgo.Error if the source is a model, which needs its input.
     """
     path = Path(args.plan_or_model)
-    if not path.exists() or path.suffix.lower() == ".onnx":
+    if not path.exists() or path.suffix.lower() in (".onnx", ".prototxt"):
         raise Error(
             f"TA7201 explain: {args.plan_or_model} is a model and needs its input, such as --input"
             " 1x3x224x224"

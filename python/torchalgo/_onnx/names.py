@@ -56,6 +56,11 @@ class Place:
         return {path: (path, self.made_by if path == self.path else nn.Module) for path in paths}
 
 
+def notes_of(path: str) -> dict[str, str]:
+    """Returns notes that give a node this path."""
+    return {_SCOPES: f"['', '{path}', '']", _CLASSES: "['', '', '']"}
+
+
 def places_of(nodes: Sequence[Node], weights: Mapping[str, torch.Tensor]) -> list[Place]:
     """Returns the place of each node; an empty path if the file does not tell it."""
     by_name = _places_by_name(nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -68,7 +68,7 @@ def as_error(refusal: RefusalError, path: Path, where: str, remedy: str = "") ->
     raise TypeError(type(refusal))
 
 
-class _NodeError(Exception):
+class NodeError(Exception):
     """A refusal, with the number of nodes that were read before."""
 
     def __init__(self, refusal: RefusalError, where: str, count: int) -> None:
@@ -88,8 +88,8 @@ def make_model(model: Model, path: Path) -> nn.Module:
     attempts = iter([shapes])
     while (tried := next(attempts, None)) is not None:
         try:
-            return _build(model, tried)
-        except _NodeError as problem:
+            return build(model, tried)
+        except NodeError as problem:
             if failure is None or problem.count > failure.count:
                 failure = problem
                 is_fitting = isinstance(problem.refusal, DoesNotFitError)
@@ -98,8 +98,8 @@ def make_model(model: Model, path: Path) -> nn.Module:
     raise as_error(failure.refusal, path, failure.where, remedy(model.inputs)) from None
 
 
-def _build(model: Model, shapes: Shapes) -> nn.Module:
-    """Returns the module for inputs of these shapes. Raises _NodeError."""
+def build(model: Model, shapes: Shapes) -> nn.Module:
+    """Returns the module for inputs of these shapes. Raises NodeError."""
     choices, numbers = numbers_for(shapes)
     builder = Builder(choices)
     values: dict[str, Value] = {
@@ -109,21 +109,21 @@ def _build(model: Model, shapes: Shapes) -> nn.Module:
     try:
         inputs = _add_inputs(model.inputs, builder, values, given)
     except RefusalError as refusal:
-        raise _NodeError(refusal, "inputs: ", 0) from None
+        raise NodeError(refusal, "inputs: ", 0) from None
     places = places_of(model.nodes, model.weights)
     for count, (node, place) in enumerate(zip(model.nodes, places, strict=True)):
         builder.stack = place.stack()
         try:
-            results = _read(node, values, model.opset, builder)
+            results = read_node(node, values, model.opset, builder)
         except RefusalError as refusal:
             where = f"node {node.name[:100]!r} ({node.op[:50]}, opset {model.opset}): "
-            raise _NodeError(refusal, where, count) from None
+            raise NodeError(refusal, where, count) from None
         for name, result in zip(node.outputs, results, strict=False):
             values[name] = _named(result, name)
     try:
         _add_outputs(model.outputs, values, builder)
     except RefusalError as refusal:
-        raise _NodeError(refusal, "outputs: ", len(places)) from None
+        raise NodeError(refusal, "outputs: ", len(places)) from None
     checked = sizes_to_check(open_shapes(model.inputs), shapes)
     return _module(builder, model, inputs, places, checked)
 
@@ -156,7 +156,10 @@ def _add_inputs(
     return nodes
 
 
-def _read(node: Node, values: dict[str, Value], opset: int, builder: Builder) -> Sequence[Value]:
+def read_node(
+    node: Node, values: Mapping[str, Value], opset: int, builder: Builder
+) -> Sequence[Value]:
+    """Returns the results of a node. Raises RefusalError."""
     inputs = [values[name] if name else None for name in node.inputs]
     read = SIZES.get(node.op) if are_sizes(inputs) else None
     read = read or OPS.get(node.op)  # type: ignore[assignment]

@@ -14,20 +14,23 @@ from torch import nn
 from torchalgo._base.quiet_jit import quiet_jit
 from torchalgo._base.read_file import file_at, is_archive, open_archive
 from torchalgo._C import Error
+from torchalgo._caffe.load import load_caffe
 from torchalgo._capture.fx_model import exported_model
 from torchalgo._ir.choices import near
 from torchalgo._onnx.load import load_onnx
 from torchalgo._run.load import check_sums, is_exported
-from torchalgo_cli.files import check_model_reference
+from torchalgo_cli.files import caffe_files, check_model_reference
 
 
 def load_model(reference: str) -> nn.Module:
-    """Loads a file of torch.export, TorchScript or ONNX, or calls `package.module:factory`.
+    """Loads a file of torch.export, TorchScript, ONNX or Caffe, or calls `package.module:factory`.
 
     Returns: a model in eval mode.
     Raises: torchalgo.Error if there is no such file or function, or if it gives no model.
     """
     check_model_reference(reference)
+    if (files := caffe_files(reference)) is not None:
+        return load_caffe(*files)
     model = _load_file(reference) if Path(reference).exists() else _call_factory(reference)
     return model.eval() if hasattr(model, "training") else model
 
