@@ -101,7 +101,7 @@ def load_weights(rng: random.Random, folder: Path) -> Any:
     return torchalgo.load_caffe(network, path)
 
 
-FUZZERS = {"text": fuzzer_of(load_text), "weights": fuzzer_of(load_weights)}
+FUZZERS = {"text": fuzzer_of(load_text, True), "weights": fuzzer_of(load_weights, True)}
 
 if __name__ == "__main__":
     load_modules([load_text, load_weights])

@@ -283,7 +283,7 @@ def _is_small(module: Any) -> bool:
     return int(np.prod(sizes, dtype=np.float64)) <= MOST_RUN
 
 
-def _outcome_of(load: Load, folder: Path, rng: random.Random) -> str:
+def _outcome_of(load: Load, folder: Path, rng: random.Random, must_run: bool = False) -> str:
     try:
         module = load(rng, folder)
     except torchalgo.Error as error:
@@ -291,23 +291,29 @@ def _outcome_of(load: Load, folder: Path, rng: random.Random) -> str:
     except BaseException as error:
         raise FindingError(f"{type(error).__name__}: {error}") from None
     if rng.random() < 0.1 and _is_small(module):
-        return _run(module)
+        return _run(module, must_run)
     return "loaded"
 
 
-def _run(module: Any) -> str:
+def _run(module: Any, must_run: bool) -> str:
     """Runs a module. Its ops may ask for too much memory, which torch refuses."""
     inputs = [torch.rand([size or 2 for size in sizes]) for sizes in module._fx_shapes]
     try:
         with torch.no_grad():
             module(*inputs)
-    except (torchalgo.Error, RuntimeError, IndexError, ValueError, TypeError):
+    except (torchalgo.Error, RuntimeError, IndexError, ValueError, TypeError) as error:
+        if must_run and "memory" not in str(error):
+            raise FindingError(f"it does not run: {type(error).__name__}: {error}") from None
         return "loaded, refuses its input"
     return "loaded, ran"
 
 
-def fuzzer_of(load: Load) -> Callable[[int], list[str]]:
-    """Returns the fuzzer of a function that writes a file into a folder and loads it."""
+def fuzzer_of(load: Load, must_run: bool = False) -> Callable[[int], list[str]]:
+    """Returns the fuzzer of a function that writes a file into a folder and loads it.
+
+    Args:
+        must_run: a loaded module that fails is a finding, unless it needs too much memory.
+    """
 
     def fuzz(seed: int) -> list[str]:
         torch.set_num_threads(1)
@@ -318,7 +324,7 @@ def fuzzer_of(load: Load) -> Callable[[int], list[str]]:
             for i in range(20):
                 rng = random.Random(20 * seed + i)
                 try:
-                    outcomes.append(_outcome_of(load, Path(folder), rng))
+                    outcomes.append(_outcome_of(load, Path(folder), rng, must_run))
                 except FindingError as finding:
                     raise FindingError(f"case {i}: {finding}") from None
         return outcomes

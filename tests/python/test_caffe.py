@@ -413,6 +413,10 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "no window": (conv("num_output: 8"), "TA1804", r"\(Convolution\): kernel_size has 0 numbers"),
     "no output": (conv("kernel_size: 3"), "TA1804", "num_output is 0"),
     "groups": (conv("num_output: 8 kernel_size: 3 group: 3"), "TA1804", "group 3"),
+    "groups of outputs": (
+        one("Deconvolution", "convolution_param { num_output: 3 kernel_size: 1 group: 2 }"),
+        "TA1804", r"\(Deconvolution\): group 2",
+    ),
     "a large window": (conv("num_output: 8 kernel_size: 99"), "TA1804", r"\(Convolution\): torch"),
     "a pad of a window": (pool("kernel_size: 2 pad: 2"), "TA1804", "the pad 2 is not smaller"),
     "an empty window": (pool("kernel_size: 1 stride: 4"), "TA1803", "outside of its input"),

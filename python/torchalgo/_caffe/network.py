@@ -68,7 +68,6 @@ class _State:
         self.left_out: dict[str, str] = {}  # blobs that only a layer for training makes
 
     def write(self, blob: str, value: str) -> None:
-        self.unread.pop(blob, None)
         self.values[blob] = self.unread[blob] = value
         self.left_out.pop(blob, None)
 
