@@ -297,8 +297,8 @@ def _add_others(commands: Any) -> None:
     )  # fmt: skip
     command.add_argument(
         "target",
-        help="a model: a .pt2, .pt, .onnx or .prototxt file, or package.module:factory; or the text of a"
-        f" problem, such as {PROBLEM}",
+        help="a model: a .pt2, .pt, .onnx or .prototxt file, or package.module:factory; or the text"
+        f" of a problem, such as {PROBLEM}",
     )
     command.add_argument(
         "--input", action="append", default=[], type=arguments.shape, metavar="1x3x224x224",
@@ -350,8 +350,8 @@ def _add_others(commands: Any) -> None:
     )  # fmt: skip
     command.add_argument(
         "--original", metavar="MODEL",
-        help="the original, a .pt2, .pt, .onnx or .prototxt file, or package.module:factory; required if"
-        " `model` is a .pt2 or .pt file of torchalgo. It must have the same weights",
+        help="the original, a .pt2, .pt, .onnx or .prototxt file, or package.module:factory;"
+        " required if `model` is a .pt2 or .pt file of torchalgo. It must have the same weights",
     )  # fmt: skip
     _add_max_error(command, "the largest relative L2 error")
 
