@@ -72,6 +72,12 @@ double touched(double planes, const std::vector<Window>& windows) {
 
 bool is_exact(const PostOp& op) { return op == PostOp::kRelu || op == PostOp::kRelu6; }
 
+// The defaults are those of an operation that moves its first input: it computes nothing, reads all
+// of it and rounds nothing. Other kinds of operations have overloads.
+double flops_of(const auto&) { return 0; }
+double read_by(const auto& p) { return product(input_sizes(p)[0]); }
+Terms terms_of(const auto&) { return std::nullopt; }
+
 double flops_of(const ConvProblem& p) {
   const double filter = static_cast<double>(p.c / p.groups * p.t * p.r * p.s);
   return 2.0 * product(conv_dst_sizes(p)) * filter;
@@ -85,14 +91,10 @@ double flops_of(const EltwiseProblem& p) { return product(result_sizes(p)); }
 double flops_of(const ScaleShiftProblem& p) { return 2.0 * product(result_sizes(p)); }
 double flops_of(const LayerNormProblem& p) { return 7.0 * product(result_sizes(p)); }
 double flops_of(const GroupNormProblem& p) { return 7.0 * product(result_sizes(p)); }
-double flops_of(const ConcatProblem&) { return 0; }
-double flops_of(const SliceProblem&) { return 0; }
-double flops_of(const ShuffleProblem&) { return 0; }
 double flops_of(const ResizeProblem& p) { return 8.0 * product(result_sizes(p)); }
 double flops_of(const LinearProblem& p) {
   return 2.0 * product(result_sizes(p)) * static_cast<double>(p.c);
 }
-double flops_of(const TransformProblem&) { return 0; }
 double flops_of(const BatchNormProblem& p) { return 5.0 * product({p.n, p.c, p.h, p.w}); }
 double flops_of(const ActivationGradientProblem& p) { return product(result_sizes(p)); }
 double flops_of(const PoolGradientProblem& p) { return flops_of(p.pool); }
@@ -119,23 +121,10 @@ double read_by(const PoolProblem& p) {
   if (p.kind == PoolKind::kAdaptiveAverage) return product({p.n, p.c, p.h, p.w});
   return touched(static_cast<double>(p.n * p.c), windows_of(p));
 }
-double read_by(const EltwiseProblem& p) { return product({p.n, p.c, p.h, p.w}); }
-double read_by(const ScaleShiftProblem& p) { return product({p.n, p.c, p.h, p.w}); }
-double read_by(const LayerNormProblem& p) { return product({p.n, p.c, p.h, p.w}); }
-double read_by(const GroupNormProblem& p) { return product({p.n, p.c, p.h, p.w}); }
-double read_by(const ConcatProblem& p) { return product({p.n, p.c[0], p.h, p.w}); }
 double read_by(const SliceProblem& p) { return product({p.n, p.k, p.h, p.w}); }
-double read_by(const ShuffleProblem& p) { return product({p.n, p.c, p.h, p.w}); }
 double read_by(const ResizeProblem& p) {
   return product({p.n, p.c}) * std::min(product({p.h, p.w}), product({p.p, p.q}));
 }
-double read_by(const LinearProblem& p) { return product({p.n, p.c}); }
-double read_by(const TransformProblem& p) { return product(result_sizes(p)); }
-double read_by(const BatchNormProblem& p) { return product({p.n, p.c, p.h, p.w}); }
-double read_by(const ActivationGradientProblem& p) { return product({p.n, p.c, p.h, p.w}); }
-double read_by(const PoolGradientProblem& p) { return product(result_sizes(p.pool)); }
-double read_by(const ChannelSumsProblem& p) { return product({p.n, p.c, p.h, p.w}); }
-double read_by(const AttentionProblem& p) { return product(input_sizes(p)[0]); }
 double read_by(const ConvChainProblem& p) { return elements_read(p.layers.front()); }
 
 Terms terms_of(const ConvProblem& p) {
@@ -171,14 +160,10 @@ Terms terms_of(const EltwiseProblem& p) {
 Terms terms_of(const ScaleShiftProblem&) { return kFewTerms; }
 Terms terms_of(const LayerNormProblem& p) { return static_cast<double>(p.c); }
 Terms terms_of(const GroupNormProblem& p) { return product({p.c / p.groups, p.h, p.w}); }
-Terms terms_of(const ConcatProblem&) { return std::nullopt; }
-Terms terms_of(const SliceProblem&) { return std::nullopt; }
-Terms terms_of(const ShuffleProblem&) { return std::nullopt; }
 Terms terms_of(const ResizeProblem& p) {
   return p.kind == ResizeKind::kNearest ? Terms() : kFewTerms;
 }
 Terms terms_of(const LinearProblem& p) { return static_cast<double>(p.c); }
-Terms terms_of(const TransformProblem&) { return std::nullopt; }
 Terms terms_of(const BatchNormProblem& p) {
   const bool has_sums = p.step == BatchNormStep::kMoments || p.step == BatchNormStep::kGradientSums;
   return has_sums ? product({p.n, p.h, p.w}) : kFewTerms;

@@ -36,6 +36,13 @@ std::int64_t pool_extent(std::int64_t size, std::int64_t window, std::int64_t st
   return count;
 }
 
+// Most kinds of operations read one tensor [n, c, h, w], have a result of the same sizes and no
+// weights. The others have overloads of the functions `sizes_of`, `inputs_of`, `set_sizes` and
+// `weights_of`.
+Sizes sizes_of(const auto& p) { return {p.n, p.c, p.h, p.w}; }
+std::vector<Sizes> inputs_of(const auto& p) { return {{p.n, p.c, p.h, p.w}}; }
+Sizes weights_of(const auto&) { return {}; }
+
 Sizes src_sizes(const ConvProblem& p) {
   return p.is_3d ? Sizes{p.n, p.c, p.d, p.h, p.w} : Sizes{p.n, p.c, p.h, p.w};
 }
@@ -58,15 +65,10 @@ Sizes sizes_of(const PoolProblem& p) {
           pool_extent(p.w, p.s, p.stride_w, p.pad_w, p.dilation_w, p.ceil_mode)};
 }
 
-Sizes sizes_of(const EltwiseProblem& p) { return {p.n, p.c, p.h, p.w}; }
-Sizes sizes_of(const ScaleShiftProblem& p) { return {p.n, p.c, p.h, p.w}; }
-Sizes sizes_of(const LayerNormProblem& p) { return {p.n, p.c, p.h, p.w}; }
-Sizes sizes_of(const GroupNormProblem& p) { return {p.n, p.c, p.h, p.w}; }
 Sizes sizes_of(const ConcatProblem& p) {
   return {p.n, std::accumulate(p.c.begin(), p.c.end(), std::int64_t{0}), p.h, p.w};
 }
 Sizes sizes_of(const SliceProblem& p) { return {p.n, p.k, p.h, p.w}; }
-Sizes sizes_of(const ShuffleProblem& p) { return {p.n, p.c, p.h, p.w}; }
 Sizes sizes_of(const ResizeProblem& p) { return {p.n, p.c, p.p, p.q}; }
 Sizes sizes_of(const LinearProblem& p) { return {p.n, p.k}; }
 Sizes sizes_of(const TransformProblem& p) {
@@ -76,7 +78,6 @@ Sizes sizes_of(const BatchNormProblem& p) {
   const bool is_image = p.step == BatchNormStep::kNormalize || p.step == BatchNormStep::kGradient;
   return is_image ? Sizes{p.n, p.c, p.h, p.w} : Sizes{2, p.c, 1, 1};
 }
-Sizes sizes_of(const ActivationGradientProblem& p) { return {p.n, p.c, p.h, p.w}; }
 Sizes sizes_of(const PoolGradientProblem& p) { return {p.pool.n, p.pool.c, p.pool.h, p.pool.w}; }
 Sizes sizes_of(const ChannelSumsProblem& p) { return {p.per_image ? p.n : 1, p.c, 1, 1}; }
 
@@ -99,23 +100,16 @@ std::vector<Sizes> inputs_of(const ConvProblem& p) {
   return {};
 }
 
-std::vector<Sizes> inputs_of(const PoolProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
 std::vector<Sizes> inputs_of(const EltwiseProblem& p) {
   const Sizes whole = {p.n, p.c, p.h, p.w};
   if (p.kind == EltwiseKind::kActivation) return {whole};
   return {whole, p.channelwise ? Sizes{p.n, p.c, 1, 1} : whole};
 }
-std::vector<Sizes> inputs_of(const ScaleShiftProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
-std::vector<Sizes> inputs_of(const LayerNormProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
-std::vector<Sizes> inputs_of(const GroupNormProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
 std::vector<Sizes> inputs_of(const ConcatProblem& p) {
   std::vector<Sizes> inputs;
   for (const std::int64_t c : p.c) inputs.push_back({p.n, c, p.h, p.w});
   return inputs;
 }
-std::vector<Sizes> inputs_of(const SliceProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
-std::vector<Sizes> inputs_of(const ShuffleProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
-std::vector<Sizes> inputs_of(const ResizeProblem& p) { return {{p.n, p.c, p.h, p.w}}; }
 std::vector<Sizes> inputs_of(const LinearProblem& p) { return {{p.n, p.c}}; }
 std::vector<Sizes> inputs_of(const TransformProblem& p) { return {sizes_of(p)}; }
 std::vector<Sizes> inputs_of(const BatchNormProblem& p) {
@@ -184,14 +178,11 @@ void set_nchw(P& p, const Sizes& sizes) {
   p.w = sizes[3];
 }
 
-void set_sizes(PoolProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
+void set_sizes(auto& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
 void set_sizes(EltwiseProblem& p, const std::vector<Sizes>& in) {
   if (in[0].size() == 4) p.c = in[0][1];  // no weights fix the channels
   set_nchw(p, in[0]);
 }
-void set_sizes(ScaleShiftProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
-void set_sizes(LayerNormProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
-void set_sizes(GroupNormProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
 void set_sizes(ConcatProblem& p, const std::vector<Sizes>& in) {
   for (std::size_t i = 0; i < in.size(); ++i) {
     TORCHALGO_CHECK(in[i].size() == 4 && in[i][1] == p.c[i] && in[i][0] == in[0][0] &&
@@ -204,8 +195,6 @@ void set_sizes(ConcatProblem& p, const std::vector<Sizes>& in) {
   p.h = in[0][2];
   p.w = in[0][3];
 }
-void set_sizes(SliceProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
-void set_sizes(ShuffleProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
 void set_sizes(ResizeProblem& p, const std::vector<Sizes>& in) {
   set_nchw(p, in[0]);
   if (p.scale_h > 0) {
@@ -230,7 +219,6 @@ void set_sizes(TransformProblem& p, const std::vector<Sizes>& in) {
   p.w = in[0][rank - 1];
 }
 
-void set_sizes(BatchNormProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
 void set_sizes(ActivationGradientProblem& p, const std::vector<Sizes>& in) {
   if (in[0].size() == 4) p.c = in[0][1];  // no weights fix the channels
   set_nchw(p, in[0]);
@@ -243,7 +231,6 @@ void set_sizes(PoolGradientProblem& p, const std::vector<Sizes>& in) {
                   to_string(p), p.pool.c, fmt::join(in[0], ", "));
   if (in.size() == 2) set_nchw(p.pool, in[1]);
 }
-void set_sizes(ChannelSumsProblem& p, const std::vector<Sizes>& in) { set_nchw(p, in[0]); }
 void set_sizes(AttentionProblem& p, const std::vector<Sizes>& in) {
   const std::size_t rank = p.heads > 0 ? 4 : 3;
   TORCHALGO_CHECK(in[0].size() == rank && in[2].size() == rank,
@@ -272,26 +259,15 @@ Sizes weights_of(const ConvProblem& p) {
   if (p.is_3d) return {p.k, p.c / p.groups, p.t, p.r, p.s};
   return {p.k, p.c / p.groups, p.r, p.s};
 }
-Sizes weights_of(const PoolProblem&) { return {}; }
-Sizes weights_of(const EltwiseProblem&) { return {}; }
 Sizes weights_of(const ScaleShiftProblem& p) { return {p.c}; }
 Sizes weights_of(const LayerNormProblem& p) { return {p.c}; }
 Sizes weights_of(const GroupNormProblem& p) { return {p.c}; }
-Sizes weights_of(const ConcatProblem&) { return {}; }
-Sizes weights_of(const SliceProblem&) { return {}; }
-Sizes weights_of(const ShuffleProblem&) { return {}; }
-Sizes weights_of(const ResizeProblem&) { return {}; }
 Sizes weights_of(const LinearProblem& p) { return {p.k, p.c}; }
-Sizes weights_of(const TransformProblem&) { return {}; }
 Sizes weights_of(const BatchNormProblem& p) {
   const bool has_scale = p.step == BatchNormStep::kNormalize ||
                          p.step == BatchNormStep::kGradient || p.activation.has_value();
   return has_scale ? Sizes{p.c} : Sizes{};
 }
-Sizes weights_of(const ActivationGradientProblem&) { return {}; }
-Sizes weights_of(const PoolGradientProblem&) { return {}; }
-Sizes weights_of(const ChannelSumsProblem&) { return {}; }
-Sizes weights_of(const AttentionProblem&) { return {}; }
 Sizes weights_of(const ConvChainProblem&) { TORCHALGO_ASSERT(false); }
 
 template <typename P>

@@ -275,8 +275,8 @@ struct TransformProblem {
 struct ConvChainProblem;
 
 /// One operation with its sizes. To add a kind of operation, define its struct and add it to this
-/// list. Then add the overloads that the compiler reports missing: in problem.cpp, problem_text.cpp
-/// and arithmetic.cpp, in the profiler's reference and in the planner's training graph.
+/// list. Then the compiler reports that its text and the profiler's reference are missing.
+/// docs/adding-an-algorithm.md says which other functions have a default.
 using Problem =
     std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShiftProblem, LayerNormProblem,
                  GroupNormProblem, ConcatProblem, SliceProblem, ShuffleProblem, ResizeProblem,

@@ -122,32 +122,14 @@ std::string print(const EltwiseProblem& p) {
                      p.channelwise ? "_channelwise" : "", print_epilogue(p.epilogue));
 }
 
-std::string print(const ScaleShiftProblem& p) {
-  return fmt::format("scaleshift_{}_{}{}", to_string(p.dtype), print_nchw(p),
-                     print_epilogue(p.epilogue));
-}
-
 std::string print(const LayerNormProblem& p) {
   return fmt::format("{}norm_{}_{}_eps{}", to_string(p.kind), to_string(p.dtype), print_nchw(p),
                      p.epsilon);
 }
 
-std::string print(const GroupNormProblem& p) {
-  return fmt::format("groupnorm_{}_{}_g{}_eps{}{}", to_string(p.dtype), print_nchw(p), p.groups,
-                     p.epsilon, print_epilogue(p.epilogue));
-}
-
 std::string print(const ConcatProblem& p) {
   return fmt::format("concat_{}_n{}c{}h{}w{}{}", to_string(p.dtype), p.n, fmt::join(p.c, "x"), p.h,
                      p.w, p.groups > 1 ? fmt::format("_shuffle{}", p.groups) : "");
-}
-
-std::string print(const SliceProblem& p) {
-  return fmt::format("slice_{}_{}_k{}from{}", to_string(p.dtype), print_nchw(p), p.k, p.begin);
-}
-
-std::string print(const ShuffleProblem& p) {
-  return fmt::format("shuffle_{}_{}_g{}", to_string(p.dtype), print_nchw(p), p.groups);
 }
 
 std::string print(const ResizeProblem& p) {
@@ -183,11 +165,6 @@ std::string print(const ActivationGradientProblem& p) {
 
 std::string print(const PoolGradientProblem& p) { return fmt::format("bwd_{}", print(p.pool)); }
 
-std::string print(const ChannelSumsProblem& p) {
-  return fmt::format("channelsums_{}_{}{}{}", to_string(p.dtype), print_nchw(p),
-                     p.per_image ? "_perimage" : "", p.has_product ? "_product" : "");
-}
-
 std::string print(const AttentionProblem& p) {
   const bool is_linear = p.kind == AttentionKind::kLinear;
   std::string text = fmt::format(
@@ -197,6 +174,61 @@ std::string print(const AttentionProblem& p) {
   if (!p.bias.empty()) text += fmt::format("_bias{}", fmt::join(p.bias, "x"));
   if (p.scale) text += fmt::format("_scale{}", *p.scale);
   return text;
+}
+
+// A kind whose text is a word, the type, the sizes [n, c, h, w] and then some numbers has two
+// functions: its word, and `spell`, which prints the numbers with a Printer and reads them with a
+// Reader.
+constexpr std::string_view word_of(const ScaleShiftProblem&) { return "scaleshift"; }
+void spell(auto& text, ScaleShiftProblem& p) { text.epilogue(p.epilogue); }
+
+constexpr std::string_view word_of(const GroupNormProblem&) { return "groupnorm"; }
+void spell(auto& text, GroupNormProblem& p) {
+  text.number("_g", 1, p.groups);
+  text.require(p.c % p.groups == 0, "groups that divide the channels");
+  text.real("_eps", 0, 1, p.epsilon);
+  text.epilogue(p.epilogue);
+}
+
+constexpr std::string_view word_of(const SliceProblem&) { return "slice"; }
+void spell(auto& text, SliceProblem& p) {
+  text.number("_k", 1, p.k);
+  text.number("from", 0, p.begin);
+  text.require(p.begin + p.k <= p.c, "channels that the input has");
+}
+
+constexpr std::string_view word_of(const ShuffleProblem&) { return "shuffle"; }
+void spell(auto& text, ShuffleProblem& p) {
+  text.number("_g", 2, p.groups);
+  text.require(p.c % p.groups == 0, "groups that divide the channels");
+}
+
+constexpr std::string_view word_of(const ChannelSumsProblem&) { return "channelsums"; }
+void spell(auto& text, ChannelSumsProblem& p) {
+  text.flag("_perimage", p.per_image);
+  text.flag("_product", p.has_product);
+}
+
+// Prints what a `spell` names.
+struct Printer {
+  std::string text;
+
+  void number(std::string_view label, std::int64_t /*least*/, std::int64_t value) {
+    text += fmt::format("{}{}", label, value);
+  }
+  void real(std::string_view label, double /*least*/, double /*most*/, double value) {
+    text += fmt::format("{}{}", label, value);
+  }
+  void flag(std::string_view label, bool value) { text += value ? label : ""; }
+  void epilogue(const Epilogue& value) { text += print_epilogue(value); }
+  void require(bool /*holds*/, std::string_view /*what*/) {}
+};
+
+template <typename P>
+std::string print(P p) {
+  Printer out = {fmt::format("{}_{}_{}", word_of(p), to_string(p.dtype), print_nchw(p))};
+  spell(out, p);
+  return out.text;
 }
 
 // Reads a text from left to right. Every error names the position.
@@ -244,6 +276,19 @@ class Reader {
   std::int64_t size(std::string_view letter) {
     expect(letter);
     return number(1);
+  }
+  void number(std::string_view label, std::int64_t least, std::int64_t& value) {
+    expect(label);
+    value = number(least);
+  }
+  void real(std::string_view label, double least, double most, double& value) {
+    expect(label);
+    value = real(least, most);
+  }
+  void flag(std::string_view label, bool& value) { value = take(label); }
+  void epilogue(Epilogue& value) { value = epilogue(); }
+  void require(bool holds, std::string_view what) const {
+    if (!holds) fail(what);
   }
   // Reads the longest name that fits. A name may be the beginning of another one, and may contain
   // "_". A number follows the names for which `takes_number(key)` is true.
@@ -473,18 +518,6 @@ LayerNormProblem read_layer_norm(Reader& in, LayerNormKind kind) {
   return p;
 }
 
-GroupNormProblem read_group_norm(Reader& in) {
-  GroupNormProblem p;
-  p.dtype = in.dtype();
-  in.nchw(p);
-  p.groups = in.size("_g");
-  if (p.c % p.groups != 0) in.fail("groups that divide the channels");
-  in.expect("_eps");
-  p.epsilon = in.real(0, 1);
-  p.epilogue = in.epilogue();
-  return p;
-}
-
 BatchNormProblem read_batch_norm(Reader& in, BatchNormStep step) {
   BatchNormProblem p;
   p.step = step;
@@ -527,27 +560,6 @@ ConcatProblem read_concat(Reader& in) {
     p.groups = in.number(2);
     if (result_sizes(p)[1] % p.groups != 0) in.fail("groups that divide the channels");
   }
-  return p;
-}
-
-SliceProblem read_slice(Reader& in) {
-  SliceProblem p;
-  p.dtype = in.dtype();
-  in.nchw(p);
-  p.k = in.size("_k");
-  in.expect("from");
-  p.begin = in.number(0);
-  if (p.begin + p.k > p.c) in.fail("channels that the input has");
-  return p;
-}
-
-ShuffleProblem read_shuffle(Reader& in) {
-  ShuffleProblem p;
-  p.dtype = in.dtype();
-  in.nchw(p);
-  in.expect("_g");
-  p.groups = in.number(2);
-  if (p.c % p.groups != 0) in.fail("groups that divide the channels");
   return p;
 }
 
@@ -604,7 +616,28 @@ TransformProblem read_transform(Reader& in) {
   return p;
 }
 
+// Reads a problem of one of the kinds, from number `kind` on, that have a word and a `spell`.
+// Returns nullopt if the text begins with another word.
+template <std::size_t kind = 0>
+std::optional<Problem> read_spelled(Reader& in) {
+  if constexpr (kind == std::variant_size_v<Problem>) {
+    return std::nullopt;
+  } else {
+    using P = std::variant_alternative_t<kind, Problem>;
+    if constexpr (requires(P p) { word_of(p); }) {
+      if (P p; in.take(word_of(p))) {
+        p.dtype = in.dtype();
+        in.nchw(p);
+        spell(in, p);
+        return p;
+      }
+    }
+    return read_spelled<kind + 1>(in);
+  }
+}
+
 Problem read_problem(Reader& in) {
+  if (std::optional<Problem> spelled = read_spelled(in)) return *std::move(spelled);
   for (const auto& [direction, name] : kDirections) {
     if (in.take(name)) return read_conv(in, direction);
   }
@@ -612,14 +645,6 @@ Problem read_problem(Reader& in) {
     if (in.take(name)) return read_batch_norm(in, step);
   }
   if (in.take("bwd_")) return read_gradient(in);
-  if (in.take("channelsums")) {
-    ChannelSumsProblem p;
-    p.dtype = in.dtype();
-    in.nchw(p);
-    p.per_image = in.take("_perimage");
-    p.has_product = in.take("_product");
-    return p;
-  }
   if (in.take("chain")) return read_chain(in);
   if (in.take("maxpool")) return read_pool(in, true);
   if (in.take("avgpool")) return read_pool(in, false);
@@ -629,20 +654,10 @@ Problem read_problem(Reader& in) {
   for (const auto& [kind, name] : kLayerNormKinds) {
     if (in.take(fmt::format("{}norm", name))) return read_layer_norm(in, kind);
   }
-  if (in.take("groupnorm")) return read_group_norm(in);
   if (in.take("concat")) return read_concat(in);
-  if (in.take("slice")) return read_slice(in);
-  if (in.take("shuffle")) return read_shuffle(in);
   if (in.take("nearest")) return read_resize(in, ResizeKind::kNearest);
   if (in.take("bilinear")) return read_resize(in, ResizeKind::kBilinear);
   if (in.take("transform")) return read_transform(in);
-  if (in.take("scaleshift")) {
-    ScaleShiftProblem p;
-    p.dtype = in.dtype();
-    in.nchw(p);
-    p.epilogue = in.epilogue();
-    return p;
-  }
   if (in.take("attention")) return read_attention(in, AttentionKind::kSoftmax);
   if (in.take("linearattention")) return read_attention(in, AttentionKind::kLinear);
   if (in.take("linear")) {

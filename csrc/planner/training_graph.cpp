@@ -421,8 +421,6 @@ class Backward {
     give_step(node, x, {gradient, x, moments, sums}, step);
   }
 
-  void differentiate(const Node& node, const AttentionProblem&, int) { visit_opaque(node); }
-
   void differentiate(const Node& node, const ResizeProblem&, int gradient) {
     pass(node, node.inputs[0], {gradient});
   }
@@ -452,14 +450,8 @@ class Backward {
     }
   }
 
-  // Graphs hold none of these problems. Only plans do.
-  void differentiate(const Node&, const ActivationGradientProblem&, int) {
-    TORCHALGO_ASSERT(false);
-  }
-  void differentiate(const Node&, const PoolGradientProblem&, int) { TORCHALGO_ASSERT(false); }
-  void differentiate(const Node&, const ChannelSumsProblem&, int) { TORCHALGO_ASSERT(false); }
-  void differentiate(const Node&, const TransformProblem&, int) { TORCHALGO_ASSERT(false); }
-  void differentiate(const Node&, const ConvChainProblem&, int) { TORCHALGO_ASSERT(false); }
+  // PyTorch computes the gradients of other kinds of operations.
+  void differentiate(const Node& node, const auto&, int) { visit_opaque(node); }
 
   struct Slice {
     SliceProblem problem;

@@ -375,6 +375,12 @@ void bind_steps(py::module_& m) {
   });
   m.def("is_lone_activation",
         [](const std::string& text) { return is_lone_activation(parse_problem(text)); });
+  m.def("terms_per_element", [](const std::string& text) {
+    std::vector<std::optional<double>> terms;
+    for (const Problem& layer : layers_of(parse_problem(text)))
+      terms.push_back(terms_per_element(layer));
+    return terms;
+  });
   m.def("flop_count", [](const std::string& text) { return flop_count(parse_problem(text)); });
   m.def("with_own_unit", &with_own_unit);
   m.def("import_graph", [](const torch::jit::Module& frozen, const py::tuple& inputs) {

@@ -149,6 +149,12 @@ def test_a_check_on_a_smaller_image_keeps_channels_filter_and_edges() -> None:
         ("scaleshift_f32_n8c64h56w56+relu", "n1c64h56w56+relu"),
         ("shuffle_f32_n8c64h56w56_g2", "n1c64h56w56_g2"),
         ("sub_f32_n8c64h56w56", "n1c64h56w56"),
+        ("layernorm_f32_n8c64h56w56_eps1e-06", "n1c64h56w56_eps1e-06"),
+        ("nearest_f32_n8c64h56w56_x2x2", "n1c64h56w56_x2x2"),
+        (
+            "chain_f32_n8c96h28w28_avgpool_k8r1s1_st1x1_pad0x0_dil1x1_g1+bias",
+            "n1c96h28w28_avgpool",
+        ),
         *((f"{name}_f32_n8c16h140w140", "n1c16h140w140") for name in ACTIVATIONS),
         *((f"bwd_{name}_f32_n8c16h140w140", "n1c16h140w140") for name in ACTIVATIONS),
         ("bwd_data_f32_n8c3h56w56_k8r3s3_st1x1_pad1x1_dil1x1_g1", "n1c3h56w56_k8r3s3_st1x1"),
@@ -161,7 +167,8 @@ def test_a_check_on_a_smaller_image_keeps_channels_filter_and_edges() -> None:
     for sum_of_pixels in (
         "moments_f32_n8c16h140w140", "bwd_normalize_sums_f32_n8c16h140w140_eps1e-05",
         "bwd_filter_f32_n8c3h56w56_k8r3s3_st1x1_pad1x1_dil1x1_g1",
-        "chain_f32_n8c96h28w28_avgpool_k8r1s1_st1x1_pad0x0_dil1x1_g1+bias",
+        "chain_f32_n1c96h6000w6010_avgpool_k8r1s1_st1x1_pad0x0_dil1x1_g1+bias",
+        "groupnorm_f32_n8c64h6000w6010_g32_eps1e-05",
     ):  # fmt: skip
         assert cropped(Key(sum_of_pixels, "cpu.x", "nChw16c", "nChw16c")) is None
 

@@ -30,6 +30,14 @@ def test_a_problem_lists_primitives_and_refusals() -> None:
     assert "refuses: " in text
 
 
+def test_only_the_details_have_refusals_by_algorithms_of_other_operations() -> None:
+    (layer,) = torchalgo.candidates(CONV.replace("st1x1", "st2x2"))
+    for name in ("aten.pool", "cpu.add", "cpu.slice", "layout.tiled"):
+        assert f"{name} " in layer.details and name not in str(layer)
+    for name in ("cpu.depthwise", "cpu.grouped"):
+        assert f"{name} " in layer.details and name in str(layer)
+
+
 def test_a_strided_convolution_is_refused_by_winograd_with_a_reason() -> None:
     (layer,) = torchalgo.candidates(CONV.replace("st1x1", "st2x2"))
     reasons = {r.primitive: r.reason for r in layer.refused}

@@ -408,7 +408,7 @@ def _refusals(rows: list[ProfileRow]) -> list[str]:
     """Returns lines with the primitives that are not supported, by reason."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
-        if row.reason and not is_other_operation(row.primitive):
+        if row.reason and not is_other_operation(row.primitive, row.reason):
             reasons.setdefault(without_layouts(row.reason), []).append(row.primitive)
     lines = []
     for reason, names in reasons.items():

@@ -66,36 +66,18 @@ def is_activation(problem: str | None) -> bool:
     return problem is not None and _C.is_lone_activation(problem)
 
 
-def is_other_operation(name: str) -> bool:
-    """Returns whether the algorithm `name` computes something other than convolutions."""
-    provider, _, algorithm = name.partition(".")
-    return provider == "layout" or algorithm in _OTHER_OPERATIONS
+def is_other_operation(name: str, reason: str) -> bool:
+    """Returns whether the algorithm `name`, which refuses a convolution, computes other operations.
+
+    `reason` is its refusal. Such an algorithm refuses a change of layout for the same reason.
+    """
+    return name.startswith("layout.") or _refusals_of_a_transform().get(name) == reason
 
 
-_OTHER_OPERATIONS = frozenset(
-    (
-        "activation",
-        "add",
-        "attention",
-        "batch_norm",
-        "bwd_activation",
-        "bwd_pool",
-        "channel_sums",
-        "concat",
-        "eltwise",
-        "group_norm",
-        "layer_norm",
-        "linear",
-        "linear_attention",
-        "mul",
-        "sub",
-        "pool",
-        "resize",
-        "scale_shift",
-        "shuffle",
-        "slice",
-    )
-)
+@functools.cache
+def _refusals_of_a_transform() -> dict[str, str]:
+    refusals = _C.offers_of("transform_f32_n1c16h8w8_nchw_nhwc")[2]
+    return {refusal.primitive: refusal.reason for refusal in refusals}
 
 
 def direction_of(problem: str) -> Direction:

@@ -116,7 +116,7 @@ class LayerCandidates(ShownAsText):
         """
         refused = self.refused
         if most is not None and is_convolution(self.problem):
-            refused = [r for r in refused if not is_other_operation(r.primitive)]
+            refused = [r for r in refused if not is_other_operation(r.primitive, r.reason)]
         if most is None or len(refused) <= most:
             width = max([len(r.primitive) for r in refused], default=0)
             return [f"  {r.primitive:{width}}  refuses: {r.reason}" for r in refused]
