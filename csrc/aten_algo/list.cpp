@@ -20,6 +20,7 @@
   ALGORITHM(concat)      \
   ALGORITHM(slice)       \
   ALGORITHM(shuffle)     \
+  ALGORITHM(pixel_shuffle) \
   ALGORITHM(resize)      \
   ALGORITHM(linear)      \
   ALGORITHM(attention)   \

@@ -25,6 +25,7 @@
   ALGORITHM(concat)         \
   ALGORITHM(slice)          \
   ALGORITHM(shuffle)        \
+  ALGORITHM(pixel_shuffle)  \
   ALGORITHM(resize)         \
   ALGORITHM(linear)         \
   FAMILY(attention)         \

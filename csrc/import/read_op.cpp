@@ -243,6 +243,14 @@ OpReading read_shuffle(const Operands& op) {
   return planned(shuffle, {input});
 }
 
+OpReading read_pixel_shuffle(const Operands& op) {
+  Value input = data_input(op);
+  auto shuffle = with_src<PixelShuffleProblem>(rank4(op, input));
+  shuffle.factor = op.ints("upscale_factor").at(0);
+  if (shuffle.factor < 2) return {};  // PyTorch's op copies its input
+  return planned(shuffle, {input});
+}
+
 // A factor that is not the quotient of the sizes changes the positions of the samples, so it is not
 // planned.
 std::int64_t integral_scale(double scale, std::int64_t from, std::int64_t to) {
@@ -380,6 +388,7 @@ const std::unordered_map<std::string, ReadFunction>& read_functions() {
       {"aten::narrow", read_narrow},
       {"aten::slice", read_slice},
       {"aten::channel_shuffle", read_shuffle},
+      {"aten::pixel_shuffle", read_pixel_shuffle},
       {"aten::upsample_nearest2d",
        [](const Operands& op) { return read_resize(op, ResizeKind::kNearest); }},
       {"aten::upsample_bilinear2d",

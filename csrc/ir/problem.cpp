@@ -69,6 +69,9 @@ Sizes sizes_of(const ConcatProblem& p) {
   return {p.n, std::accumulate(p.c.begin(), p.c.end(), std::int64_t{0}), p.h, p.w};
 }
 Sizes sizes_of(const SliceProblem& p) { return {p.n, p.k, p.h, p.w}; }
+Sizes sizes_of(const PixelShuffleProblem& p) {
+  return {p.n, p.c / (p.factor * p.factor), p.h * p.factor, p.w * p.factor};
+}
 Sizes sizes_of(const ResizeProblem& p) { return {p.n, p.c, p.p, p.q}; }
 Sizes sizes_of(const LinearProblem& p) { return {p.n, p.k}; }
 Sizes sizes_of(const TransformProblem& p) {

@@ -215,6 +215,17 @@ struct ShuffleProblem {
   bool operator==(const ShuffleProblem&) const = default;
 };
 
+/// A pixel shuffle, [n, c, h, w] to [n, c / factor^2, h * factor, w * factor]. Element (y * factor
+/// + i, x * factor + j) of channel k of the result is element (y, x) of channel (k * factor + i) *
+/// factor + j. Source: Shi et al., "Real-Time Single Image and Video Super-Resolution Using an
+/// Efficient Sub-Pixel Convolutional Neural Network", CVPR 2016, doi:10.1109/CVPR.2016.207.
+struct PixelShuffleProblem {
+  DType dtype = DType::kF32;
+  std::int64_t n = 1, c = 4, h = 1, w = 1;
+  std::int64_t factor = 2;  // from 2 on
+  bool operator==(const PixelShuffleProblem&) const = default;
+};
+
 enum class ResizeKind : std::uint8_t { kNearest, kBilinear };
 
 /// Up- or down-sampling to [n, c, p, q]. Only kBilinear uses `align_corners`. If the input size
@@ -279,9 +290,10 @@ struct ConvChainProblem;
 /// docs/adding-an-algorithm.md says which other functions have a default.
 using Problem =
     std::variant<ConvProblem, PoolProblem, EltwiseProblem, ScaleShiftProblem, LayerNormProblem,
-                 GroupNormProblem, ConcatProblem, SliceProblem, ShuffleProblem, ResizeProblem,
-                 LinearProblem, TransformProblem, BatchNormProblem, ActivationGradientProblem,
-                 PoolGradientProblem, ChannelSumsProblem, AttentionProblem, ConvChainProblem>;
+                 GroupNormProblem, ConcatProblem, SliceProblem, ShuffleProblem, PixelShuffleProblem,
+                 ResizeProblem, LinearProblem, TransformProblem, BatchNormProblem,
+                 ActivationGradientProblem, PoolGradientProblem, ChannelSumsProblem,
+                 AttentionProblem, ConvChainProblem>;
 
 /// A chain of operations in one call. Each layer reads the result of the layer before it, and
 /// nothing else reads that tensor. The first layer may be a chain head (see is_chain_head). All

@@ -203,6 +203,12 @@ void spell(auto& text, ShuffleProblem& p) {
   text.require(p.c % p.groups == 0, "groups that divide the channels");
 }
 
+constexpr std::string_view word_of(const PixelShuffleProblem&) { return "pixelshuffle"; }
+void spell(auto& text, PixelShuffleProblem& p) {
+  text.number("_x", 2, p.factor);
+  text.require(p.c % (p.factor * p.factor) == 0, "a factor whose square divides the channels");
+}
+
 constexpr std::string_view word_of(const ChannelSumsProblem&) { return "channelsums"; }
 void spell(auto& text, ChannelSumsProblem& p) {
   text.flag("_perimage", p.per_image);

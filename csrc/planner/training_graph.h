@@ -28,7 +28,7 @@ namespace torchalgo {
 ///   concatenation  a slice for each input
 ///   slices         the concatenation of their gradients, if they cover all channels once
 ///   shuffle        the shuffle back
-///   opaque         opaque
+///   opaque         opaque, and so are attention and a pixel shuffle
 /// The gradients of a value with several readers are added two at a time. Some gradients have no
 /// problem of their own (resize, scale-shift, layer and group norm, other slices). They are planned
 /// as elementwise problems on the tensor that they write, which have the same layouts and

@@ -10,6 +10,7 @@
 #include <ATen/ops/group_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/pixel_shuffle.h>
 #include <ATen/ops/upsample_bilinear2d.h>
 #include <ATen/ops/upsample_nearest2d.h>
 #include <ATen/ops/zeros.h>
@@ -155,6 +156,9 @@ at::Tensor compute(const SliceProblem& p, const Inputs& src, const LayerWeights&
 }
 at::Tensor compute(const ShuffleProblem& p, const Inputs& src, const LayerWeights&) {
   return at::channel_shuffle(src[0], p.groups);
+}
+at::Tensor compute(const PixelShuffleProblem& p, const Inputs& src, const LayerWeights&) {
+  return at::pixel_shuffle(src[0], p.factor);
 }
 at::Tensor compute(const ResizeProblem& p, const Inputs& src, const LayerWeights&) {
   return reference_resize(p, src[0]);

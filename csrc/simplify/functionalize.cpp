@@ -52,7 +52,7 @@ bool is_fresh(Node node) {
                  "aten::stack", "aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d",
                  "aten::avg_pool1d", "aten::avg_pool2d", "aten::avg_pool3d",
                  "aten::adaptive_avg_pool1d", "aten::adaptive_avg_pool2d",
-                 "aten::adaptive_max_pool2d", "aten::upsample_nearest2d",
+                 "aten::adaptive_max_pool2d", "aten::pixel_shuffle", "aten::upsample_nearest2d",
                  "aten::upsample_bilinear2d", "aten::mean", "aten::sum") ||
          (is_aten(node) && is_elementwise_name(node.name()));
 }

@@ -22,7 +22,7 @@ EXPECTED_LEFT = {
     "SelectiveKernels": 1, "SplitAttention": 7, "Cbam": 19, "Context": 20,
     "GhostCoordinate": 7, "AttentionUNet": 4, "DeepLab": 0, "BiFpn": 10, "Yolo": 57, "Pose": 0,
     "HolisticEdges": 3, "BlurResNet": 3, "NextNet": 16, "MobileOne": 1, "Video": 31,
-    "TextLine": 11, "SiameseTracker": 9, "Stereo": 65, "Edsr": 3, "AdaptiveStyle": 28,
+    "TextLine": 11, "SiameseTracker": 9, "Stereo": 65, "Edsr": 1, "AdaptiveStyle": 28,
     "TasNet": 76, "WaveNet": 4, "Demucs": 14, "KeywordSpotting": 13,
 }  # fmt: skip
 

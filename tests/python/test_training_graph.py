@@ -125,6 +125,19 @@ def test_every_kind_of_op_has_its_gradients() -> None:
     assert problems["gate.bwd_second"] == "channelsums_f32_n1c8h4w4_perimage_product"
 
 
+def test_pytorch_computes_the_gradient_of_a_pixel_shuffle() -> None:
+    ops = [
+        ("conv", "0", "fwd_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1", "1,8,4,4"),
+        ("up", "1", "pixelshuffle_f32_n1c8h4w4_x2", "1,2,8,8"),
+    ]
+    training = training_of(ops, ["input\t0\tnchw", "output\t2"])
+    assert backward_reads(training, len(ops)) == {
+        "up.bwd": ["v2.grad", "v1"],
+        "conv.bwd_filter": ["v0", "up.bwd0"],
+    }
+    assert [node.problem for node in training.nodes if node.name == "up.bwd"] == [None]
+
+
 def test_views_of_channels_have_views_as_their_gradients() -> None:
     """Slices that cover a value, two that do not, and shuffles, behind convolutions."""
     conv = "fwd_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1"

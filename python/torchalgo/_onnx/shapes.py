@@ -266,16 +266,13 @@ def _blocks(op: Op) -> tuple[Tensor, int, list[Number]]:
 
 
 def read_depth_to_space(op: Op) -> Value:
-    src, b, (n, c, h, w) = _blocks(op)
+    src, b, (_, c, _, _) = _blocks(op)
     mode = op.text("mode", "DCR")
     if mode not in ("DCR", "CRD") or not isinstance(c, int) or c % (b * b):
         raise DamagedError(f"mode is {mode[:40]!r} and the number of channels is {c}")
-    if mode == "CRD":
-        return op.call(functional.pixel_shuffle, src, b)
-    parts = op.call(torch.reshape, src, [n, b, b, c // (b * b), h, w])
-    order = op.call(torch.permute, parts, [0, 3, 4, 1, 5, 2])
-    high, wide = (op.builder.compute(operator.mul, each, b) for each in (h, w))
-    return op.call(torch.reshape, order, [n, c // (b * b), high, wide])
+    if mode == "DCR":  # the channels of a position of the block lie side by side
+        src = op.call(torch.channel_shuffle, src, b * b)
+    return op.call(functional.pixel_shuffle, src, b)
 
 
 def read_space_to_depth(op: Op) -> Value:

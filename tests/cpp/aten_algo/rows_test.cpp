@@ -330,6 +330,7 @@ TEST(AtenRows, RefuseWithAReason) {
       {"aten.group_norm", relu, "runs group norms only"},
       {"aten.layer_norm", relu, "runs norms over channels only"},
       {"aten.linear", relu, "runs linear layers only"},
+      {"aten.pixel_shuffle", relu, "runs pixel shuffles only"},
       {"aten.pool", relu, "runs poolings only"},
       {"aten.prepacked", relu, "runs convolutions only"},
       {"aten.resize", relu, "runs resizes only"},

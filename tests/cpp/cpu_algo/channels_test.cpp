@@ -59,6 +59,32 @@ TEST(Shuffle, InterleavesTheGroupsExactly) {
   expect_correct("cpu.shuffle", make_joined(2, 29, 31, 58, 2), 3, 0);
 }
 
+// Has vectors of whole channels for factors 2 and 4, pad lanes, and rows of several tiles.
+TEST(PixelShuffle, MovesTheElementsExactly) {
+  PixelShuffleProblem shuffle;
+  const auto expect_exact = [&](std::int64_t factor, std::int64_t channels, std::int64_t h,
+                                std::int64_t w) {
+    shuffle.factor = factor, shuffle.c = channels * factor * factor;
+    shuffle.h = h, shuffle.w = w;
+    expect_correct("cpu.pixel_shuffle", shuffle, 6, 0);
+  };
+  shuffle.n = 2;
+  for (const std::int64_t factor : {2, 3, 4, 5}) {
+    for (const std::int64_t channels : {1, 16, 33}) expect_exact(factor, channels, 3, 7);
+    expect_exact(factor, 3, 2, 70);
+  }
+  expect_exact(4, 1, 1, 1);
+  expect_exact(2, 20, 13, 67);
+}
+
+TEST(PixelShuffle, RefusesWithAReason) {
+  const auto refusal = [](const char* problem) {
+    return cpu_algorithm("cpu.pixel_shuffle").offer(parse_problem(problem), cpu_device()).refusal;
+  };
+  EXPECT_EQ(refusal("pixelshuffle_f16_n1c8h3w3_x2"), "needs f32, got f16");
+  EXPECT_EQ(refusal("shuffle_f32_n1c8h3w3_g2"), "needs a pixel shuffle");
+}
+
 TEST(Shuffle, RefusesWithAReason) {
   const auto refusal = [](const char* problem) {
     return cpu_algorithm("cpu.shuffle").offer(parse_problem(problem), cpu_device()).refusal;

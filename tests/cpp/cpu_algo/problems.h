@@ -54,6 +54,7 @@ inline constexpr const char* kProblems[] = {
     "concat_f32_n1c20x20h9w9_shuffle2",
     "slice_f32_n1c40h9w9_k20from15",
     "shuffle_f32_n1c64h9w9_g2",
+    "pixelshuffle_f32_n1c80h9w9_x2",
     "nearest_f32_n1c20h9w9_x2x2",
     "bilinear_f32_n1c20h9w9_p13q13",
     "linear_f32_n2c100_k37+bias+relu",

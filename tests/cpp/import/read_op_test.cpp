@@ -231,6 +231,14 @@ constexpr Reading kChannelOps[] = {
     {"torch.channel_shuffle(x, 1)", kNoReason},
     {"torch.channel_shuffle(x, k)", "groups is not a constant"},
     {"torch.channel_shuffle(x.unsqueeze(0), 2)", "its rank is 5"},
+
+    {"torch.pixel_shuffle(x, 2)", "pixelshuffle_f32_n2c4h9w6_x2"},
+    {"torch.pixel_shuffle(x.double(), 2)", "pixelshuffle_f64_n2c4h9w6_x2"},
+    {"torch.pixel_shuffle(x, 1)", kNoReason},
+    {"torch.pixel_shuffle(x, k)", "upscale_factor is not a constant"},
+    {"torch.pixel_shuffle(x[0], 2)", "its rank is 3"},
+    {"torch.pixel_shuffle(x.unsqueeze(0), 2)", "its rank is 5"},
+    {"torch.pixel_unshuffle(x, 3)", kNoReason},
 };
 
 constexpr Reading kNorms[] = {

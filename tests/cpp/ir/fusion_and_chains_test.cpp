@@ -41,7 +41,8 @@ TEST(Fuse, AppendsActivationsToWhatComputesMoreThanOne) {
   }
   for (const std::string before :
        {"relu_f32_n1c32h8w8", "bwd_relu_f32_n1c32h8w8", "moments_f32_n1c32h8w8",
-        "concat_f32_n1c16x16h8w8", "maxpool_f32_n1c32h8w8_r3s3_st1x1_pad1x1_dil1x1"}) {
+        "concat_f32_n1c16x16h8w8", "maxpool_f32_n1c32h8w8_r3s3_st1x1_pad1x1_dil1x1",
+        "pixelshuffle_f32_n1c128h4w4_x2"}) {
     EXPECT_EQ(fused(before, relu), "-") << before;
   }
 }

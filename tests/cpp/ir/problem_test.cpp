@@ -73,6 +73,8 @@ const char* const kSpellings[] = {
     "concat_f32_n1c58x58h28w28_shuffle2",
     "slice_f32_n1c116h28w28_k58from58",
     "shuffle_f32_n2c240h28w28_g3",
+    "pixelshuffle_f32_n1c64h56w56_x2",
+    "pixelshuffle_bf16_n2c27h5w6_x3",
     "nearest_f32_n1c64h7w7_p14q14",
     "nearest_f32_n1c64h7w7_x2x2",
     "bilinear_f32_n1c64h7w7_p13q9_align",
@@ -194,6 +196,11 @@ TEST(ParseProblem, RefusesWhatIsNoProblemAndSaysWhere) {
       "bwd_linear_f32_n1c2048_k1000",
       "bwd_maxpool_f32_n1c8h2w2_r5s5_st1x1_pad0x0_dil1x1",
       "channelsums_f32_n8c64h56w56_product_perimage",
+      "pixelshuffle_f32_n1c64h56w56",
+      "pixelshuffle_f32_n1c64h56w56_x1",
+      "pixelshuffle_f32_n1c66h56w56_x2",
+      "pixelshuffle_f32_n1c64h56w56_x1000000000",
+      "pixelshuffle_f32_n1c64h56w56_x2+relu",
   };
   for (const char* text : bad) {
     EXPECT_THROW(static_cast<void>(parse_problem(text)), Error) << text;
@@ -229,6 +236,7 @@ TEST(ParseProblem, RefusesCountsThatMayOverflow) {
       "bwd_maxpool_f32_n1000000000c1000000000h1000w1000_r2s2_st2x2_pad0x0_dil1x1",
       "avgpool_f32_n1c16h7w7_p1000000000q1000000000",
       "nearest_f32_n1c16h1000000000w1_x1000000000x1",
+      "pixelshuffle_f32_n1000000000c4h1000000w1_x2",
       "linear_f32_n1c1000000000_k1000000000",
       "attention_f32_n1q1000000000k1000000000d1w1",
       "concat_f32_n1000000000c1000x1000h1000w1",
@@ -269,6 +277,7 @@ TEST(ResultSizes, FollowsTorchsFormulas) {
   EXPECT_EQ(sizes("concat_f32_n1c6x6h5w6_shuffle4"), (Sizes{1, 12, 5, 6}));
   EXPECT_EQ(sizes("slice_f32_n2c10h5w6_k3from7"), (Sizes{2, 3, 5, 6}));
   EXPECT_EQ(sizes("shuffle_f32_n2c10h5w6_g5"), (Sizes{2, 10, 5, 6}));
+  EXPECT_EQ(sizes("pixelshuffle_f32_n2c27h5w6_x3"), (Sizes{2, 3, 15, 18}));
   EXPECT_EQ(sizes("nearest_f32_n1c64h7w8_x2x3"), (Sizes{1, 64, 14, 24}));
 }
 
@@ -285,6 +294,8 @@ TEST(WithInputSizes, KeepsTheOperation) {
             "concat_f32_n1c8x4h5w5");
   EXPECT_EQ(resized("slice_f32_n1c8h7w7_k3from2", {{4, 8, 5, 6}}), "slice_f32_n4c8h5w6_k3from2");
   EXPECT_EQ(resized("shuffle_f32_n1c8h7w7_g4", {{4, 8, 5, 6}}), "shuffle_f32_n4c8h5w6_g4");
+  EXPECT_EQ(resized("pixelshuffle_f32_n1c8h7w7_x2", {{4, 8, 5, 6}}),
+            "pixelshuffle_f32_n4c8h5w6_x2");
   // A transposed convolution with stride 2 and output padding 1 keeps both.
   EXPECT_EQ(resized("bwd_data_f32_n1c8h14w14_k16r3s3_st2x2_pad1x1_dil1x1_g1", {{1, 16, 9, 9}}),
             "bwd_data_f32_n1c8h18w18_k16r3s3_st2x2_pad1x1_dil1x1_g1");
@@ -308,8 +319,9 @@ TEST(WithInputSizes, RefusesWhatDoesNotFit) {
           << text;
     }
   }
-  const Problem slice = parse_problem("slice_f32_n1c8h7w7_k3from2");
-  EXPECT_THROW(static_cast<void>(with_input_sizes(slice, {{1, 9, 7, 7}})), Error);
+  for (const char* text : {"slice_f32_n1c8h7w7_k3from2", "pixelshuffle_f32_n1c8h7w7_x2"}) {
+    EXPECT_THROW(static_cast<void>(with_input_sizes(parse_problem(text), {{1, 16, 7, 7}})), Error);
+  }
 }
 
 TEST(AsBiasAddActivation, KnowsTheOneOrder) {

@@ -78,6 +78,7 @@ constexpr const char* kWithoutWeights[] = {
     "concat_f32_n1c16x16h8w8",
     "slice_f32_n1c32h8w8_k16from16",
     "shuffle_f32_n1c32h8w8_g2",
+    "pixelshuffle_f32_n1c32h8w8_x2",
     "nearest_f32_n1c8h8w8_x2x2",
     "bwd_relu_f32_n1c8h8w8",
     "bwd_maxpool_f32_n1c8h8w8_r2s2_st2x2_pad0x0_dil1x1",
