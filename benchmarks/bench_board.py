@@ -79,8 +79,8 @@ def left_to_torch(optimized: Any) -> dict[str, Any]:
         kinds += ops_of(module.graph)
     ops = {k: n for k, n in kinds.items() if k.startswith("aten::") and k not in SIZES_ONLY}
     plan = optimized.plan
-    run_us = getattr(plan.in_context, "run_us", None)
-    if run_us is None:
+    run_us = 0.0 if plan.guard is None else plan.guard.plan_us
+    if not run_us or all(op.measured_us is None for op in plan.left_alone):
         return {"ops": ops, "us": None, "run_us": None, "slowest": None}
     timed = sorted(
         (

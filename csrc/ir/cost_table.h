@@ -37,27 +37,8 @@ struct CostKey {
   return {to_string(problem), primitive.name, primitive.src, primitive.dst};
 }
 
-/// The primitive that one node of a graph runs. The node is the anchor of its chain.
-struct NodeChoice {
-  std::string node;
-  CostKey run;
-  auto operator<=>(const NodeChoice&) const = default;
-};
-
-/// The key of a pair cost: two choices in one network. If producer.node is empty, the pair matches
-/// any producer.
-struct PairKey {
-  NodeChoice producer;
-  NodeChoice reader;
-  auto operator<=>(const PairKey&) const = default;
-};
-
 struct CostTable {
   std::map<CostKey, Cost> costs;
-  /// The cost that is added if both choices of a pair are made: the time of `reader` behind
-  /// `producer` minus its time alone. It may be negative, but the cost of `reader` plus all of its
-  /// pairs must not be.
-  std::map<PairKey, Ticks> pairs;
   bool operator==(const CostTable&) const = default;
 };
 

@@ -35,13 +35,6 @@ struct PlanTransform {
   bool operator==(const PlanTransform&) const = default;
 };
 
-/// Two choices of the plan that together cost more, or less, than each alone.
-struct PlanPair {
-  PairKey key;
-  Ticks cost = 0;
-  bool operator==(const PlanPair&) const = default;
-};
-
 enum class PlanStatus : std::uint8_t { kOptimal, kFeasible };
 
 /// One primitive per node, and the layout changes between them. Status and bound refer to sums of
@@ -55,7 +48,6 @@ struct Plan {
   std::string method;                     // how the optimum was proven
   std::vector<PlanNode> nodes;            // nodes with a problem, in graph order
   std::vector<PlanTransform> transforms;  // in graph order; each hop of a change is one entry
-  std::vector<PlanPair> pairs;            // pairs of the cost table whose choices are both made
   std::string certificate;  // proof of lower_bound, docs/pbqp.md; empty if not requested
   bool operator==(const Plan&) const = default;
 };

@@ -14,10 +14,8 @@
 #include <set>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "ir/view.h"
-#include "ops/op_times.h"
 #include "ops/settings.h"
 #include "provider/cuda_device.h"
 #include "provider/epilogue.h"
@@ -158,17 +156,6 @@ void PlannedOp::warn_of_fallback(const Execution& execution) const {
 
 at::Tensor PlannedOp::run(std::span<const at::Tensor> src, const at::Tensor& residual,
                           const ResultPart* part, at::IntArrayRef size) const {
-  if (!is_op_timing()) [[likely]]
-    return run_untimed(src, residual, part, size);
-  const std::int64_t start_ns = steady_now_ns();
-  at::Tensor dst = run_untimed(src, residual, part, size);
-  const std::int64_t end_ns = steady_now_ns();
-  record_op_time({state_.layer, state_.problem, start_ns, end_ns});
-  return dst;
-}
-
-at::Tensor PlannedOp::run_untimed(std::span<const at::Tensor> src, const at::Tensor& residual,
-                                  const ResultPart* part, at::IntArrayRef size) const {
   const int threads = at::get_num_threads();
   const Execution* execution = planned_.load(std::memory_order_acquire);
   for (; execution != nullptr; execution = execution->next) {

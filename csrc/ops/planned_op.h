@@ -99,8 +99,6 @@ class PlannedOp {
 
   // Returns the device of the first weights; nullopt if there are none.
   [[nodiscard]] std::optional<at::Device> weights_device() const;
-  [[nodiscard]] at::Tensor run_untimed(std::span<const at::Tensor> src, const at::Tensor& residual,
-                                       const ResultPart* part, at::IntArrayRef size) const;
   void check_weights(const Problem& layer, LayerWeights& own) const;
   void prepare();
   void warn_of_fallback(const Execution& execution) const;

@@ -39,17 +39,12 @@ void add_by_use(const Alternative& group, std::vector<Alternative>& alternatives
 
 // Returns the alternatives of an anchor. Candidates that are equal for the rest of the graph form
 // one group.
-std::vector<Alternative> own_alternatives(const std::vector<PricedCandidate>& priced,
-                                          const std::set<CostKey>& paired) {
-  using Kept = std::optional<CostKey>;  // a paired candidate has a group of its own
-  std::map<std::tuple<std::vector<int>, Layout, Layout, Layout, Kept>, Alternative> groups;
+std::vector<Alternative> own_alternatives(const std::vector<PricedCandidate>& priced) {
+  std::map<std::tuple<std::vector<int>, Layout, Layout, Layout>, Alternative> groups;
   for (const PricedCandidate& option : priced) {
     const Candidate& candidate = *option.candidate;
     const ChainLayouts layouts = layouts_of(candidate);
-    Kept kept = paired.empty() ? Kept() : cost_key(candidate.problem, candidate.primitive);
-    if (kept && !paired.contains(*kept)) kept.reset();
-    Alternative& group =
-        groups[{candidate.covers, layouts.src, layouts.later, layouts.dst, std::move(kept)}];
+    Alternative& group = groups[{candidate.covers, layouts.src, layouts.later, layouts.dst}];
     group.covers = candidate.covers;
     group.layouts = layouts;
     group.options.push_back(option);
@@ -108,27 +103,11 @@ PricedLists price_candidates(const CandidateLists& candidates, const CostTable& 
   return priced;
 }
 
-PairedRuns paired_runs(const Graph& graph, const CostTable& costs) {
-  PairedRuns paired(graph.nodes.size());
-  if (costs.pairs.empty()) return paired;
-  std::map<std::string_view, int> index;
-  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
-    index[graph.nodes[n].name] = static_cast<int>(n);
-  for (const auto& [key, ticks] : costs.pairs) {
-    for (const NodeChoice* choice : {&key.producer, &key.reader}) {
-      const auto node = index.find(choice->node);
-      if (node != index.end()) paired[node->second].insert(choice->run);
-    }
-  }
-  return paired;
-}
-
 std::vector<std::vector<Alternative>> list_alternatives(const Graph& graph,
-                                                        const PricedLists& priced,
-                                                        const PairedRuns& paired) {
+                                                        const PricedLists& priced) {
   std::vector<std::vector<Alternative>> of_node(graph.nodes.size());
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
-    std::vector<Alternative> own = own_alternatives(priced[n], paired[n]);
+    std::vector<Alternative> own = own_alternatives(priced[n]);
     add_absorbed(own, of_node);
     std::move(own.begin(), own.end(), std::back_inserter(of_node[n]));
   }

@@ -25,9 +25,8 @@ using PricedLists = std::vector<std::vector<PricedCandidate>>;
 
 /// One alternative of a node: it anchors a chain (position 0), or the anchor's candidate computes
 /// it too. The rest of the graph depends on these fields only, so that candidates which agree in
-/// them are one alternative. There are two exceptions: a dearer candidate that uses less of a
-/// limited resource, and a candidate that a pair of the cost table names, are alternatives of their
-/// own.
+/// them are one alternative. The exception is a dearer candidate that uses less of a limited
+/// resource: it is an alternative of its own.
 struct Alternative {
   std::vector<int> covers;  // the chain that is computed at once, the node itself at `position`
   int position = 0;
@@ -52,14 +51,9 @@ struct Alternative {
          next.covers == alternative.covers;
 }
 
-/// The runs of each node that some pair of the cost table names.
-using PairedRuns = std::vector<std::set<CostKey>>;
-[[nodiscard]] PairedRuns paired_runs(const Graph& graph, const CostTable& costs);
-
 /// Returns the alternatives of each node, in an order that depends on names and costs only. Opaque
 /// nodes have none.
 [[nodiscard]] std::vector<std::vector<Alternative>> list_alternatives(const Graph& graph,
-                                                                      const PricedLists& priced,
-                                                                      const PairedRuns& paired);
+                                                                      const PricedLists& priced);
 
 }  // namespace torchalgo::planner

@@ -69,10 +69,6 @@ PlanTransform plan_transform(const Graph& graph, int value, const PricedCandidat
           transform.cost.ticks};
 }
 
-bool is_chosen(const Encoding& encoding, const std::vector<int>& choice, const AlternativeAt& at) {
-  return at.node < 0 || choice[encoding.variable[at.node]] == at.alternative;
-}
-
 }  // namespace
 
 Plan decode(const Model& model, const Encoding& encoding, const pbqp::Solution& solution) {
@@ -90,12 +86,6 @@ Plan decode(const Model& model, const Encoding& encoding, const pbqp::Solution& 
       plan.transforms.push_back(plan_transform(graph, value, transform_of(model, value, hop)));
       plan.cost += plan.transforms.back().cost;
     }
-  }
-  for (const PairTerm& term : model.pairs) {
-    if (!is_chosen(encoding, solution.choice, term.producer)) continue;
-    if (!is_chosen(encoding, solution.choice, term.reader)) continue;
-    plan.pairs.push_back({*term.key, term.cost});
-    plan.cost += term.cost;
   }
   plan.lower_bound = solution.lower_bound;
   const bool is_proven = plan.cost == plan.lower_bound;

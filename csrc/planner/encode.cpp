@@ -42,7 +42,6 @@ class Encoder {
     for (std::size_t i = 0; i < values.size(); ++i) ports[i] = ports_of(values[i]);
     for (std::vector<int>& list : ports) sort_most_shared_last(list);
     for (std::size_t i = 0; i < values.size(); ++i) add_value(values[i], ports[i]);
-    add_pairs();
     if (constant_ > 0) add_variable({constant_});
     return std::move(encoding_);
   }
@@ -211,43 +210,6 @@ class Encoder {
       for (const LayoutSet part : parts) matrix.push_back(includes(whole, part) ? 0 : kForbidden);
     }
     add_edge(set.variable, variable, std::move(matrix));
-  }
-
-  void add_pairs() {
-    std::map<std::pair<int, int>, std::vector<const PairTerm*>> edges;
-    for (const PairTerm& term : model_.pairs) {
-      const int reader = encoding_.variable[term.reader.node];
-      if (term.producer.node < 0) {
-        add_to(encoding_.problem.node_costs[reader][term.reader.alternative], term.cost);
-      } else {
-        edges[{encoding_.variable[term.producer.node], reader}].push_back(&term);
-      }
-    }
-    for (const auto& [ends, terms] : edges) add_pair_edge(ends.first, ends.second, terms);
-    for (const PairTerm& term : model_.pairs) {
-      const int reader = encoding_.variable[term.reader.node];
-      const Cost left = encoding_.problem.node_costs[reader][term.reader.alternative];
-      TORCHALGO_CHECK(left >= 0,
-                      "TA2305 make_plan: the cost is {} ticks below 0 for {} by {} after the costs "
-                      "of its pairs, expected 0 or more",
-                      -left, term.key->reader.node, term.key->reader.run.primitive);
-    }
-  }
-
-  void add_pair_edge(int producer, int reader, const std::vector<const PairTerm*>& terms) {
-    std::vector<Cost>& costs = encoding_.problem.node_costs[reader];
-    const std::size_t width = costs.size();
-    std::vector<Cost> least(width, 0);  // least cost that some producer adds
-    for (const PairTerm* term : terms)
-      least[term->reader.alternative] = std::min(least[term->reader.alternative], term->cost);
-    std::vector<Cost> matrix;
-    for (std::size_t i = 0; i < encoding_.problem.node_costs[producer].size(); ++i) {
-      for (const Cost cost : least) matrix.push_back(-cost);
-    }
-    for (const PairTerm* term : terms)
-      matrix[term->producer.alternative * width + term->reader.alternative] += term->cost;
-    for (std::size_t j = 0; j < width; ++j) add_to(costs[j], least[j]);
-    add_edge(producer, reader, std::move(matrix));
   }
 
   void add_edge(int u, int v, std::vector<Cost> matrix) {

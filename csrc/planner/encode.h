@@ -3,7 +3,6 @@
 
 #include "pbqp/problem.h"
 #include "planner/alternatives.h"
-#include "planner/pair_terms.h"
 #include "planner/transforms.h"
 
 namespace torchalgo::planner {
@@ -14,7 +13,6 @@ struct Model {
   std::vector<ValueFlow> flow;                         // per value
   std::vector<std::vector<Alternative>> alternatives;  // per node; opaque: empty
   TransformCosts transforms;
-  std::vector<PairTerm> pairs = {};
 };
 
 /// A model as a PBQP.
@@ -24,10 +22,9 @@ struct Encoding {
 };
 
 /// Encodes the model as a PBQP with the same optimum. The cost of a choice of alternatives is the
-/// sum of three parts:
+/// sum of two parts:
 /// - the costs of its candidates;
-/// - for each value, the cheapest tree of transforms to all layouts in which it is read;
-/// - the costs of the pairs among its candidates.
+/// - for each value, the cheapest tree of transforms to all layouts in which it is read.
 ///
 /// A value with one reader is an edge. A value with several readers has a set variable U, the set
 /// of layouts in which it must exist. The node that writes the value pays for the tree to U, and
@@ -38,10 +35,6 @@ struct Encoding {
 /// tree to fewer layouts never costs more. Source: the PBQP model is Anderson & Gregg 2018, CGO,
 /// pp. 340-351, doi:10.1145/3168805, where each reader pays its own transform; the shared set
 /// variables are ours.
-///
-/// The pairs of two nodes are an edge between them. A pair with a negative cost lowers the cost of
-/// the reader's node and raises all other pairs with it, so that every cost stays >= 0.
-/// @throws Error  if the cost of a choice with its pairs is negative.
 [[nodiscard]] Encoding encode(const Model& model);
 
 }  // namespace torchalgo::planner

@@ -172,9 +172,7 @@ PricedModel price(const Graph& graph, const Candidates& candidates, const Candid
   TransformCosts changes = price_transforms(
       flow, at_value, intermediate_layouts(options), transforms, costs, missing,
       options.workspace_limit_bytes.value_or(std::numeric_limits<std::int64_t>::max()));
-  auto alternatives = list_alternatives(graph, priced, paired_runs(graph, costs));
-  auto pairs = find_pairs(graph, alternatives, costs);
-  return {{graph, std::move(flow), std::move(alternatives), std::move(changes), std::move(pairs)},
+  return {{graph, std::move(flow), list_alternatives(graph, priced), std::move(changes)},
           std::move(missing)};
 }
 

@@ -250,22 +250,7 @@ void bind_costs(py::module_& m) {
              }
              return items;
            })
-      .def("__len__", [](const CostTable& table) { return table.costs.size(); })
-      .def("set_pair",
-           [](CostTable& table, const std::string& producer, const std::optional<CostKey>& before,
-              const std::string& reader, const CostKey& run, Ticks ticks) {
-             TORCHALGO_CHECK(producer.empty() == !before,
-                             "TA2306 CostTable.set_pair: got one of a producer and the key that it "
-                             "runs, expected both or neither");
-             const NodeChoice first = {producer, before.value_or(CostKey())};
-             table.pairs[{first, {reader, run}}] = ticks;
-           })
-      .def("clear_pairs", [](CostTable& table) { table.pairs.clear(); })
-      .def("pairs", [](const CostTable& table) {
-        std::vector<PlanPair> pairs;
-        for (const auto& [key, ticks] : table.pairs) pairs.push_back({key, ticks});
-        return pairs;
-      });
+      .def("__len__", [](const CostTable& table) { return table.costs.size(); });
   py::class_<Measurement>(m, "Measurement")
       .def_readonly("ns", &Measurement::ns)
       .def_readonly("failure", &Measurement::failure)
@@ -294,13 +279,6 @@ void bind_plan(py::module_& m) {
       .def_readwrite("problem", &PlanTransform::problem)
       .def_readwrite("primitive", &PlanTransform::primitive)
       .def_readwrite("cost", &PlanTransform::cost);
-  py::class_<PlanPair>(m, "PlanPair")
-      .def_property_readonly("producer",
-                             [](const PlanPair& pair) { return pair.key.producer.node; })
-      .def_property_readonly("before", [](const PlanPair& pair) { return pair.key.producer.run; })
-      .def_property_readonly("reader", [](const PlanPair& pair) { return pair.key.reader.node; })
-      .def_property_readonly("run", [](const PlanPair& pair) { return pair.key.reader.run; })
-      .def_readonly("cost", &PlanPair::cost);
   py::class_<Plan>(m, "Plan")
       .def(py::init<>())
       .def_readwrite("structure_hash", &Plan::structure_hash)
@@ -320,7 +298,6 @@ void bind_plan(py::module_& m) {
       .def_readwrite("method", &Plan::method)
       .def_readwrite("nodes", &Plan::nodes)
       .def_readwrite("transforms", &Plan::transforms)
-      .def_readonly("pairs", &Plan::pairs)
       .def_readwrite("certificate", &Plan::certificate);
 }
 

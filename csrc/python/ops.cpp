@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "ops/choice.h"
 #include "ops/enable.h"
-#include "ops/op_times.h"
 #include "ops/recorded_runs.h"
 #include "ops/settings.h"
 #include "python/module.h"
@@ -93,15 +92,6 @@ void bind_ops(py::module_& m) {
     return runs;
   });
   m.def("reset_recorded_runs", &reset_recorded_runs);
-  m.def("set_op_timing", &set_op_timing, py::arg("timing"));
-  m.def("take_op_times", [] {
-    std::vector<std::tuple<std::string, std::string, std::int64_t, std::int64_t, int>> times;
-    for (OpTime& time : take_op_times()) {
-      times.emplace_back(std::move(time.layer), std::move(time.problem), time.start_ns, time.end_ns,
-                         time.node);
-    }
-    return times;
-  });
   m.def(
       "parse_choice", [](const std::string& text) { return to_string(parse_choice(text)); },
       py::arg("text"));

@@ -22,10 +22,11 @@ namespace py = pybind11;
 namespace torchalgo {
 namespace {
 
-using RunInputs = std::optional<c10::IValue> (GraphRunner::*)(std::vector<at::Tensor>) const;
+py::object to_object(c10::IValue&& value) { return torch::jit::toPyObject(std::move(value)); }
+py::object to_object(OpTimes&& times) { return py::cast(std::move(times)); }
 
-// NotImplemented: the module itself must run.
-template <RunInputs run_inputs>
+// Calls `run_inputs`, a member of GraphRunner. NotImplemented: the module itself must run.
+template <auto run_inputs>
 py::object run(const GraphRunner& runner, const py::args& args) {
   const auto not_here = [] { return py::reinterpret_borrow<py::object>(Py_NotImplemented); };
   std::vector<at::Tensor> inputs;
@@ -35,7 +36,7 @@ py::object run(const GraphRunner& runner, const py::args& args) {
     if (!THPVariable_CheckExact(argument.ptr())) return not_here();
     inputs.push_back(THPVariable_Unpack(argument.ptr()));
   }
-  std::optional<c10::IValue> result;
+  decltype((runner.*run_inputs)(inputs)) result;
   try {
     // The end of C++'s last reference to a tensor of Python takes the GIL. So `inputs` stay here.
     const ReleasedGil no_gil;
@@ -45,7 +46,7 @@ py::object run(const GraphRunner& runner, const py::args& args) {
   } catch (const std::exception&) {
     return not_here();  // the module tells what is wrong, and where in its code
   }
-  return result ? torch::jit::toPyObject(std::move(*result)) : not_here();
+  return result ? to_object(std::move(*result)) : not_here();
 }
 
 using Inputs = std::vector<std::pair<std::vector<std::int64_t>, at::ScalarType>>;
@@ -99,7 +100,8 @@ void bind_runner(py::module_& m) {
   py::class_<GraphRunner, std::shared_ptr<GraphRunner>>(m, "GraphRunner")
       .def_static("make", &make, py::arg("module"), py::arg("inputs"))
       .def("run", &run<&GraphRunner::run>)
-      .def("run_planned", &run<&GraphRunner::run_planned>);
+      .def("run_planned", &run<&GraphRunner::run_planned>)
+      .def("time_left_ops", &run<&GraphRunner::time_left_ops>);
   m.def("make_plan_object", &make_plan_object, py::arg("plans"), py::arg("device"),
         py::arg("weights") = nullptr);
   m.def("modules_of_plan_object", &modules_of, py::arg("plan"), py::arg("names"));

@@ -15,7 +15,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "ops/op_times.h"
 #include "ops/script_classes.h"
 #include "provider/kernel.h"
 
@@ -50,7 +49,7 @@ struct Instruction {
   Place first_result = 0;
   int results = 1;
   int node = -1;                 // its position in the graph
-  bool times_itself = false;     // planned ops record their own times
+  bool is_planned = false;       // not left to PyTorch
   std::vector<Place> last_uses;  // values that no later instruction reads
   // These are for a planned op, whose object is among the constants.
   const PlannedOp* op = nullptr;
@@ -173,7 +172,7 @@ class Preparer {
         break;
     }
     const auto form = form_of(op->schema());
-    made.times_itself = form.has_value();
+    made.is_planned = form.has_value();
     if (form) prepared_.has_planned = true;
     if (form && read_planned(step, *form, made)) {
       made.kind = Instruction::Kind::kPlanned;
@@ -260,13 +259,13 @@ class Run {
     std::move(inputs.begin(), inputs.end(), values_.begin());
   }
 
-  c10::IValue all(const Instructions& instructions) {
-    const bool is_timed = is_op_timing();
+  /// Appends the times of the ops that are left to PyTorch to `times`, unless it is null.
+  c10::IValue all(const Instructions& instructions, OpTimes* times = nullptr) {
     for (const Instruction& instruction : instructions.list) {
-      if (is_timed) [[unlikely]]
-        run_timed(instruction);
-      else
-        run(instruction);
+      const bool is_timed = times != nullptr && !instruction.is_planned;
+      const std::int64_t start_ns = is_timed ? steady_now_ns() : 0;
+      run(instruction);
+      if (is_timed) times->emplace_back(instruction.node, steady_now_ns() - start_ns);
       for (const Place place : instruction.last_uses) values_[place] = c10::IValue();
     }
     return at(program_.result);
@@ -275,13 +274,6 @@ class Run {
  private:
   [[nodiscard]] const c10::IValue& at(Place place) const {
     return is_constant(place) ? constants_[~place] : values_[place];
-  }
-
-  void run_timed(const Instruction& instruction) {
-    if (instruction.times_itself) return run(instruction);
-    const std::int64_t start_ns = steady_now_ns();
-    run(instruction);
-    record_op_time({{}, {}, start_ns, steady_now_ns(), instruction.node});
   }
 
   void run(const Instruction& instruction) {
@@ -367,10 +359,21 @@ std::shared_ptr<const GraphRunner> GraphRunner::make(std::unique_ptr<const Progr
   return made->instructions_->has_planned || !needs_planned ? made : nullptr;
 }
 
-std::optional<c10::IValue> GraphRunner::run(std::vector<at::Tensor> inputs) const {
+std::optional<c10::IValue> GraphRunner::run_plain(std::vector<at::Tensor> inputs,
+                                                  OpTimes* times) const {
   if (static_cast<int>(inputs.size()) != program_->inputs || !is_plain_call(inputs))
     return std::nullopt;
-  return Run(*program_, program_->constants, std::move(inputs)).all(*instructions_);
+  return Run(*program_, program_->constants, std::move(inputs)).all(*instructions_, times);
+}
+
+std::optional<c10::IValue> GraphRunner::run(std::vector<at::Tensor> inputs) const {
+  return run_plain(std::move(inputs), nullptr);
+}
+
+std::optional<OpTimes> GraphRunner::time_left_ops(std::vector<at::Tensor> inputs) const {
+  OpTimes times;
+  if (!run_plain(std::move(inputs), &times)) return std::nullopt;
+  return times;
 }
 
 std::optional<c10::IValue> GraphRunner::run_planned(std::vector<at::Tensor> inputs) const {

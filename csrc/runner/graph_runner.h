@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "runner/program.h"
@@ -20,12 +21,13 @@ struct PlannedInput {
   at::ScalarType dtype = at::kFloat;
 };
 
+/// The times of ops in ns, with the positions of their nodes in the graph of forward.
+using OpTimes = std::vector<std::pair<int, std::int64_t>>;
+
 /// Runs the forward of an optimized module op by op, without TorchScript's interpreter, and without
 /// torch's dispatcher for planned ops. Each kernel evicts their code from the caches, so that it is
 /// fetched again at each op. This takes about 5 us per op, and four times as much if other
 /// processes use the last-level cache.
-///
-/// While ops are timed (ops/op_times.h), the ops that are left to PyTorch are timed, too.
 ///
 /// Results, counters, memory and the errors of planned ops are those of the module. The runner
 /// shares the module's weights. Several threads may use it at once.
@@ -50,6 +52,10 @@ class GraphRunner {
   /// code.
   [[nodiscard]] std::optional<c10::IValue> run(std::vector<at::Tensor> inputs) const;
 
+  /// Runs forward as run() does, and returns the times of the ops that are left to PyTorch, in the
+  /// order in which they ran.
+  [[nodiscard]] std::optional<OpTimes> time_left_ops(std::vector<at::Tensor> inputs) const;
+
   /// Runs forward as run() does. Returns nullopt also if sizes or types of the inputs are not those
   /// of the plan.
   [[nodiscard]] std::optional<c10::IValue> run_planned(std::vector<at::Tensor> inputs) const;
@@ -58,13 +64,17 @@ class GraphRunner {
   /// meta device. A profiler sees kernels instead of planned ops.
   /// @param constants  those of the program, or others of the same types.
   [[nodiscard]] c10::IValue run_anywhere(std::vector<at::Tensor> inputs,
-                                           const std::vector<c10::IValue>& constants) const;
+                                         const std::vector<c10::IValue>& constants) const;
 
   [[nodiscard]] const Program& program() const { return *program_; }
   [[nodiscard]] const std::vector<PlannedInput>& planned() const { return planned_; }
 
  private:
   GraphRunner(std::unique_ptr<const Program> program, std::vector<PlannedInput> planned);
+
+  /// Runs forward, see run(). Appends to `times`, unless it is null, see time_left_ops().
+  [[nodiscard]] std::optional<c10::IValue> run_plain(std::vector<at::Tensor> inputs,
+                                                     OpTimes* times) const;
 
   std::unique_ptr<const Program> program_;
   std::vector<PlannedInput> planned_;

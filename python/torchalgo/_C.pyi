@@ -97,20 +97,6 @@ class CostTable:
     def get(self, key: CostKey) -> tuple[int, str] | None: ...
     def items(self) -> list[tuple[CostKey, int, str]]: ...
     def __len__(self) -> int: ...
-    def set_pair(
-        self, producer: str, before: CostKey | None, reader: str, run: CostKey, ticks: int
-    ) -> None: ...  # "", None: whatever runs before; may be negative
-    def clear_pairs(self) -> None: ...
-    def pairs(self) -> list[PlanPair]: ...
-
-class PlanPair:
-    """Two choices that cost more, or less, beside each other than alone (csrc/ir/plan.h)."""
-
-    producer: str  # node; empty: whatever runs before
-    before: CostKey
-    reader: str
-    run: CostKey
-    cost: int
 
 class PlanNode:
     name: str
@@ -140,7 +126,6 @@ class Plan:
     method: str
     nodes: list[PlanNode]
     transforms: list[PlanTransform]
-    pairs: list[PlanPair]  # those of the cost table that apply
     certificate: str  # proof of lower_bound; empty: not asked for
     def __init__(self) -> None: ...
 
@@ -474,12 +459,6 @@ def set_recording(recording: bool) -> bool: ...  # the old value
 def recorded_runs() -> list[tuple[str, str, str, int]]: ...  # problem, primitive, step, count
 def reset_recorded_runs() -> None: ...
 
-# Times of ops while they run (csrc/ops/op_times.h).
-def set_op_timing(timing: bool) -> bool: ...  # the old value
-def take_op_times() -> list[
-    tuple[str, str, int, int, int]
-]: ...  # layer, problem, start ns, end ns, node; "", "" and the node if it is left to PyTorch
-
 # The weights of a model as they were when they were packed (csrc/runner/weight_watch.h).
 class WeightWatch:
     # The text of the first change, and whether it is one of a weight; None if there is none.
@@ -511,6 +490,7 @@ class GraphRunner:
     ) -> GraphRunner | None: ...  # of ScriptModule._c; None: not a row of ops
     def run(self, *inputs: Any) -> Any: ...  # NotImplemented: the module itself must run
     def run_planned(self, *inputs: Any) -> Any: ...  # the same unless sizes and types are `inputs`
+    def time_left_ops(self, *inputs: Any) -> Any: ...  # [(node, ns)], or NotImplemented as `run`
 
 # One object of several plans (csrc/runner/plan_object.h), each a ScriptModule._c, its inputs and
 # the numbers of as_numbers. Returns a torch.ScriptObject.

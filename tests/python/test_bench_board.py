@@ -210,7 +210,7 @@ class Sliced(nn.Module):
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 def test_ops_that_only_change_sizes_are_not_counted_as_left_to_pytorch() -> None:
     scripted = torch.jit.script(Sliced())
-    plan = SimpleNamespace(in_context=None, left_alone=[])
+    plan = SimpleNamespace(guard=None, left_alone=[])
     left = bench_board.left_to_torch(SimpleNamespace(scripted=scripted, plan=plan))
     assert {"aten::softmax", "aten::relu"} <= set(left["ops"]) and left["us"] is None
     assert "aten::slice" not in left["ops"]
@@ -222,7 +222,7 @@ def test_the_time_left_to_pytorch_is_that_of_the_plan() -> None:
         SimpleNamespace(name="b", measured_us=None, source=""),
         SimpleNamespace(name="c", measured_us=30.04, source="net.py:4 forward"),
     ]
-    plan = SimpleNamespace(in_context=SimpleNamespace(run_us=1000.0), left_alone=ops)
+    plan = SimpleNamespace(guard=SimpleNamespace(plan_us=1000.0), left_alone=ops)
     scripted = torch.jit.script(Sliced())
     left = bench_board.left_to_torch(SimpleNamespace(scripted=scripted, plan=plan))
     assert (left["us"], left["run_us"]) == (50.0, 1000.0)

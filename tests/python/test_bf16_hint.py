@@ -23,7 +23,7 @@ from torchalgo._ir.problems import has_convolution
 from torchalgo._measure import guard
 from torchalgo._measure.sampling import Bench
 from torchalgo._plan.describe import Describer
-from torchalgo._refine import bf16_hint, in_context
+from torchalgo._refine import bf16_hint
 
 CALL_US = 5.0  # the call overhead in each predicted cost
 F32_US, BF16_US = 95.0, 15.0
@@ -99,7 +99,6 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(_C, "cpu_device", lambda: with_amx)
     monkeypatch.setenv("TORCHALGO_IGNORE_LOAD", "1")
     monkeypatch.setattr(guard, "time_interleaved", _timed(1e6))
-    monkeypatch.setattr(in_context, "has_time", lambda *_: False)  # its times are real ones
 
     def run(machine: FakeBench, net: nn.Module | None = None, **options: Any) -> Told:
         monkeypatch.setattr(Bench, "on", staticmethod(lambda *_: machine.bench()))

@@ -197,11 +197,11 @@ def filled(path: Path) -> Path:
     return path
 
 
-def test_info_counts_times_inside_the_net_apart_from_verdicts(capsys: Capsys, filled: Path) -> None:
+def test_info_counts_other_records_apart_from_verdicts(capsys: Capsys, filled: Path) -> None:
     info = json.loads(run(capsys, "db", "info", "--json", "--cost-db", filled))
     assert (info["verdicts"], info["records"]) == (2, {"context": 1})
     text = run(capsys, "db", "info", "--cost-db", filled)
-    assert "2 verdict(s) on plans, 1 plan(s) timed inside the net" in text
+    assert "2 verdict(s) on plans, " in text
 
 
 COUNTS = ("costs", "failures", "checks", "verdicts")

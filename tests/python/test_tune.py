@@ -22,7 +22,6 @@ from torchalgo._cli.tune import run_rank
 from torchalgo._distributed.distribute import Hardware, choose_measuring_ranks, divide_work
 from torchalgo._distributed.heartbeat import Ranks
 from torchalgo._ir.plan import Plan
-from torchalgo._refine.in_context import Refined, Search
 from torchalgo.tune import plan_hash, tune
 from torchalgo_cli.parser import build_parser
 from tune_ranks import InventedBench, make_model
@@ -62,12 +61,6 @@ def alone(**options: Any) -> Ranks:
 
 def no_fault(_: int) -> None:
     pass
-
-
-@pytest.fixture(autouse=True)
-def _not_in_the_net(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Costs are invented here: how fast the net really runs must correct none of them."""
-    monkeypatch.setattr(Search, "run", lambda search, first: Refined(first, {}, None))
 
 
 class Bar:

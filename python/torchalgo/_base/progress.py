@@ -69,7 +69,6 @@ STEP_TEXTS = {
     "compare": "comparing with other ways to plan",
     "bind": "building the planned module",
     "try": "running the planned module",
-    "in the net": "timing the plan inside the network",
     "describe": "describing the plan",
     "guard": "timing the plan beside PyTorch",
 }

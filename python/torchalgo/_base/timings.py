@@ -11,7 +11,7 @@ from dataclasses import dataclass
 # The steps in the order in which they begin.
 STEPS = (
     "read", "values", "find", "look up", "probe", "start", "measure", "check", "predict", "solve",
-    "compare", "bind", "try", "in the net", "describe", "guard",
+    "compare", "bind", "try", "describe", "guard",
 )  # fmt: skip
 
 

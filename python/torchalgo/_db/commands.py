@@ -190,7 +190,6 @@ def describe(info: Info) -> str:
     lines = [
         f"{info.path}: {info.rows} rows, {sum(info.refusals.values())} candidate(s) that failed,"
         f" {info.checks} that passed a check, {info.verdicts} verdict(s) on plans,"
-        f" {info.records.get('context', 0)} plan(s) timed inside the net,"
         f" {_size(info.bytes)} of at most {_size(info.max_bytes)}, journal {info.journal}"
     ]
     is_here = find_here()

@@ -17,7 +17,6 @@ from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.known_costs import KnownCosts
-from torchalgo._measure.pairs import Pairs, admissible, native_pairs
 from torchalgo._predict.similar import SimilarCosts
 
 
@@ -45,7 +44,7 @@ def is_trusted(key: Key) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """Costs, errors, quarantine and costs of pairs of one model's candidates.
+    """Costs, errors and quarantine of one model's candidates.
 
     A value: each method returns another one, and changes nothing.
     """
@@ -56,7 +55,6 @@ class Knowledge:
     peaks: Peaks | None  # None: costs have no lower bounds
     assumable: frozenset[Key]  # a plan may use them unmeasured after measuring has ended early
     predictor: Predictor | None = None
-    pairs: Pairs = field(default_factory=dict)
     failed_before: Mapping[Key, str] = field(default_factory=dict)  # in earlier runs: reasons
     retimed: frozenset[Key] = frozenset()
     no_time_to_measure: frozenset[Key] = frozenset()
@@ -106,8 +104,7 @@ class Knowledge:
 
     def with_costs(self, costs: Mapping[Key, Cost]) -> Knowledge:
         """Returns the knowledge with measured costs added."""
-        changed = dataclasses.replace(self, costs=self.costs.learned(costs))
-        return changed.with_pairs(self.pairs) if self.pairs else changed
+        return dataclasses.replace(self, costs=self.costs.learned(costs))
 
     def with_errors(self, errors: Mapping[Key, float]) -> Knowledge:
         """Returns the knowledge with the errors of checked candidates added."""
@@ -132,12 +129,6 @@ class Knowledge:
         """Returns the knowledge with other peak rates, which change all bounds."""
         costs = self.costs.with_bounds(_work_bounds(self.rules, peaks))
         return dataclasses.replace(self, peaks=peaks, costs=costs, is_seeded=False)
-
-    def with_pairs(self, pairs: Pairs) -> Knowledge:
-        """Returns the knowledge with these costs of pairs, as far as the measured costs allow."""
-        ticks = {key: cost.ticks for key, cost in self.costs.costs.items()}
-        costs = self.costs.with_pairs(native_pairs(admissible(pairs, ticks)))
-        return dataclasses.replace(self, pairs=pairs, costs=costs)
 
     def released(self) -> Knowledge:
         """Returns the knowledge in which candidates that failed in earlier runs may run again."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from torchalgo import _C
 from torchalgo._ir.bounds import family_of, sibling_floor
 from torchalgo._ir.costs import Cost, Key, native_key
-from torchalgo._measure.pairs import NativePair
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +31,6 @@ class KnownCosts:
     costs: Mapping[Key, Cost] = field(default_factory=dict)  # measured costs
     rough: Mapping[Key, Cost] = field(default_factory=dict)  # lower bounds: the key lost a race
     guessed: Mapping[Key, int] = field(default_factory=dict)
-    pairs: Sequence[NativePair] = ()
     _names: _Names | None = None
 
     @staticmethod
@@ -46,7 +44,7 @@ class KnownCosts:
         changed = KnownCosts.start(bounds, self.call_ticks)
         known = {**self.rough, **self.costs}
         changed = changed.learned({k: cost for k, cost in known.items() if k not in changed.costs})
-        return changed.with_pairs(self.pairs).guessing(self.guessed)
+        return changed.guessing(self.guessed)
 
     def is_known(self, key: Key) -> bool:
         """Returns whether a plan may use the cost of `key`: it is measured or guessed."""
@@ -101,15 +99,6 @@ class KnownCosts:
         unknown = (key for key in self.guessed if key not in self.costs)
         return self._changed({key: (self.bounds[key], "bound") for key in unknown}, guessed={})
 
-    def with_pairs(self, pairs: Sequence[NativePair]) -> KnownCosts:
-        """Returns the same costs with other costs of pairs."""
-        changed = self._changed({}, pairs=tuple(pairs))
-        if "table" in changed.__dict__:
-            changed.table.clear_pairs()
-            for pair in pairs:
-                changed.table.set_pair(*pair)
-        return changed
-
     def _changed(self, changes: _Changes, **fields: object) -> KnownCosts:
         """Returns a value with other `fields`, and with the table if this one has made it."""
         changed = dataclasses.replace(self, **fields)  # type: ignore[arg-type]
@@ -125,7 +114,7 @@ class KnownCosts:
     @functools.cached_property
     def table(self) -> _C.CostTable:
         """The known costs, and lower bounds for all other keys."""
-        table = self._table_of_pairs()
+        table = _C.CostTable()
         for key in self.bounds:
             if _C.is_view(key.primitive):
                 continue
@@ -141,7 +130,7 @@ class KnownCosts:
         Keys that lost a race have their estimates. Keys that never ran have their guesses or
         bounds.
         """
-        table = self._table_of_pairs()
+        table = _C.CostTable()
         for key, bound in self.bounds.items():
             if self.is_touched(key):
                 cost = self.costs.get(key) or self.rough[key]
@@ -158,7 +147,7 @@ class KnownCosts:
 
         Keys in `assumed` that never ran are an exception: they cost as much as their bound.
         """
-        table = self._table_of_pairs()
+        table = _C.CostTable()
         for key, cost in [*self.rough.items(), *self.costs.items()]:
             if not _C.is_view(key.primitive):
                 self._set(table, key, cost.estimate_ticks, "measured")
@@ -166,13 +155,6 @@ class KnownCosts:
         for key, ticks in guesses.items():
             if not self.is_touched(key):
                 self._set(table, key, ticks, "model")
-        return table
-
-    def _table_of_pairs(self) -> _C.CostTable:
-        """Returns a new table that holds only the costs of pairs."""
-        table = _C.CostTable()
-        for pair in self.pairs:
-            table.set_pair(*pair)
         return table
 
     def _set(self, table: _C.CostTable, key: Key, ticks: int, source: str) -> None:

@@ -32,7 +32,6 @@ from torchalgo._measure.componentwise import too_large_errors
 from torchalgo._measure.cost_state import CostState, Guide
 from torchalgo._measure.knowledge import Knowledge
 from torchalgo._measure.machine_load import warn_if_busy
-from torchalgo._measure.pairs import Pairs
 from torchalgo._measure.rounds import Fallback, Rounds
 from torchalgo._measure.sampling import Bench, cold_bytes
 from torchalgo._measure.steps import (
@@ -361,8 +360,3 @@ class Tuning:
         self.phase = Phase.MEASURING
         self.state.knowledge = self.knowledge.resumed()
         return True
-
-    def set_pairs(self, pairs: Pairs) -> None:
-        """Makes later plans with these costs of pairs, instead of others, see in_context.py."""
-        if pairs != self.knowledge.pairs:
-            self.state.knowledge = self.knowledge.with_pairs(pairs)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ from torchalgo._capture.shapes import Dims
 from torchalgo._ir.costs import Key, environment, key_of
 from torchalgo._ir.plan import (
     LeftAlone,
-    PairCost,
     Plan,
     PlanInput,
     PlanNode,
@@ -60,7 +59,6 @@ class Describer:
             method=method,
             nodes=nodes,
             transforms=[_transform(t, is_measured=_key(t) in known) for t in native.transforms],
-            pairs=pair_costs(native.pairs),
             weight_bytes=sum(node.packed_bytes or 0 for node in nodes),
             plain_weight_bytes=sum(_C.plain_weight_bytes(n.problem) for n in nodes if n.primitive),
             workspace_bytes=max((p.workspace_bytes for p in primitives), default=0),
@@ -157,26 +155,6 @@ def _transform(transform: _C.PlanTransform, *, is_measured: bool) -> PlanTransfo
         ticks=transform.cost,
         cost_source="measured" if is_measured else "model",
     )
-
-
-def pair_costs(pairs: Iterable[_C.PlanPair]) -> list[PairCost]:
-    """Converts the planner's costs of pairs to those of a plan's file."""
-
-    def text_of(run: _C.CostKey) -> str:
-        return f"{run.primitive} {run.src}->{run.dst}"
-
-    return [
-        PairCost(
-            producer=pair.producer,
-            producer_problem=pair.before.problem if pair.producer else "",
-            producer_primitive=text_of(pair.before) if pair.producer else "",
-            reader=pair.reader,
-            reader_problem=pair.run.problem,
-            reader_primitive=text_of(pair.run),
-            ticks=pair.cost,
-        )
-        for pair in pairs
-    ]
 
 
 def native_plan(plan: Plan) -> _C.Plan:

@@ -11,7 +11,6 @@ from torchalgo._C import Error
 from torchalgo._ir.costs import key_of, native_key
 from torchalgo._ir.plan import Plan, PlanProof
 from torchalgo._measure.steps import Question
-from torchalgo._plan.describe import pair_costs
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
 from torchalgo.verify.check_plan import check_plan
@@ -76,8 +75,7 @@ def _proof(
         if (node.name, problem, row) not in allowed
     ]
     heads = dict(line.split(" ", 1) for line in certificate.splitlines() if " " in line)
-    pairs = pair_costs(costs.pairs())
-    return PlanProof(heads["problem"], certificate, graph.to_text(), rows, refused, pairs)
+    return PlanProof(heads["problem"], certificate, graph.to_text(), rows, refused)
 
 
 def _add_cost(

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Times whole plans, and corrects costs by the times of operations inside the net."""
+"""Builds the modules of plans, compares plans, and times them against PyTorch."""

@@ -104,6 +104,10 @@ class CallBudget:
         """Returns True if `plans` more plans can be bound and tried before the guard must begin."""
         return plans * self._bind_s <= self.call.deadline.left_s("check")
 
+    def can_run(self, times: int) -> bool:
+        """Returns True if the model can run so many times before the guard must begin."""
+        return times * self._model_s <= self.call.deadline.left_s("check")
+
     def hurry(self) -> None:
         """Moves the deadline to AFTER_INTERRUPT_S from now at most, after Ctrl-C."""
         self.call.deadline.end_within(AFTER_INTERRUPT_S)

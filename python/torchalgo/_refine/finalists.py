@@ -51,21 +51,15 @@ class Finalists:
     @staticmethod
     def of(chosen: Chosen, prepared: Prepared, describe: Describer) -> Finalists:
         """Returns the finalists with all facts that users read about the plan."""
-        tuned, limits, context = chosen.tuned, chosen.tuned.limits, chosen.context
+        tuned, limits = chosen.tuned, chosen.tuned.limits
         tuning, objective = describe.tuning, describe.objective
         native = limits.settle(with_regrets=True)
         with tuning.timings.step("describe"):
             plan = describe(native)
-        if context is not None:
-            times = f"plan {context.kept} of {context.rounds} timed in the net"
-            plan = dataclasses.replace(plan, method=f"{plan.method}; {times}")
-        is_timed = context is not None and context.run_us is not None
-        left_us = chosen.left_us if is_timed else None
         plan = dataclasses.replace(
             with_errors(plan, native, tuned, prepared),
-            left_alone=left_nodes(prepared.imported, left_us),
+            left_alone=left_nodes(prepared.imported, chosen.left_us),
             comparisons=compared_costs(chosen.weaker, objective),
-            in_context=context,
             resolve=resolver(prepared.imported, limits, describe),
             prove=prover(limits, objective),
         )

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -13,15 +15,13 @@ import torch
 
 from torchalgo import _C
 from torchalgo._base.stats import cost_of_samples
-from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.plan import LeftAlone
 from torchalgo._ir.problems import OWN_KIND
-from torchalgo._refine.binding import Tuned
-from torchalgo._refine.net_times import NetTimes, time_in_net
+from torchalgo._refine.binding import Tuned, choices_of
 
 PASSES = 7
 LEAST_PASSES = 3
-WARMUP = 1
+MOST_S = 1.0  # after this time no further pass begins, once LEAST_PASSES were run
 LEAST_US = 1.0  # ops that take less are listed only if their kind can be planned
 # These mostly move no data.
 VIEWS = {
@@ -37,66 +37,68 @@ _CALL = re.compile(r"(.+)\((\d+)\): (.+)")
 _TORCH, _OWN = (str(Path(file).parent) for file in (torch.__file__, _C.__file__))
 
 
-@dataclass(frozen=True)
-class LeftTimes:
-    """The times in us of a whole call, and of each node that is left to PyTorch."""
-
-    call_us: float
-    ops_us: Mapping[str, float]
-
-
-def has_time(call_us: float, limit_s: float, deadline: Deadline) -> bool:
-    """Returns True if a module with calls of `call_us` may be timed: without a deadline, always."""
-    calls = 1 + WARMUP + LEAST_PASSES  # the first one finds out whether the runner can run it
-    return not deadline.has_end or calls * call_us / 1e6 <= limit_s
-
-
 def time_left_ops(
     tuned: Tuned,
     graph: _C.Graph,
     inputs: tuple[Any, ...],
-    *,
-    budget_s: float,
-    timer: Callable[..., dict[str, NetTimes]] = time_in_net,
-) -> LeftTimes | None:
-    """Times the ops of a plan that are left to PyTorch, in calls of a GraphRunner.
+    now_s: Callable[[], float] = time.monotonic,
+) -> dict[str, float] | None:
+    """Returns the times in us of the ops of a plan that are left to PyTorch, by node.
 
     Returns None if the module needs TorchScript's interpreter, which does not time single ops.
-
-    Args:
-        budget_s: after this many seconds no further pass begins, once LEAST_PASSES were run.
     """
     runner = _C.GraphRunner.make(tuned.scripted._c, [])
+    samples: dict[int, list[float]] = {}
     with torch.no_grad():
         if runner is None or runner.run(*inputs) is NotImplemented:
             return None
-    calls = {"run": lambda: runner.run(*inputs)}
-    times = timer(calls, passes=PASSES, budget_s=budget_s, least=LEAST_PASSES, warmup=WARMUP)["run"]
-    return left_times(times, graph, tuned.origins)
+        started = now_s()
+        for i in range(PASSES):
+            if i >= LEAST_PASSES and now_s() - started > MOST_S:
+                break
+            for position, ns in runner.time_left_ops(*inputs):
+                samples.setdefault(position, []).append(float(ns))
+    return left_times(samples, graph, tuned.origins)
 
 
-def left_times(times: NetTimes, graph: _C.Graph, origins: Sequence[int]) -> LeftTimes:
-    """Returns the times of the nodes that have no problem and read more than a shape.
+def left_times(
+    samples: Mapping[int, Sequence[float]], graph: _C.Graph, origins: Sequence[int]
+) -> dict[str, float]:
+    """Returns the times in us of the nodes that have no problem and read more than a shape.
 
     A planned node may also be left as PyTorch's own op, because this is its cheapest primitive. An
     op of torchalgo that has no choice, such as attention in f64, is not PyTorch's either.
+
+    Args:
+        samples: times in ns, by the position in the graph of the planned module.
     """
     ops_us: dict[str, float] = {}
-    for position, samples in times.left.items():
+    for position, ns in samples.items():
         node = graph.nodes[origins[position]] if origins[position] >= 0 else None
         if node is not None and is_left(node):
-            ops_us[node.name] = ops_us.get(node.name, 0.0) + _us(samples)
-    return LeftTimes(_us(times.call), ops_us)
+            us = round(cost_of_samples(ns)[0] / 1000, 3)
+            ops_us[node.name] = ops_us.get(node.name, 0.0) + us
+    return ops_us
+
+
+def record_key(graph: _C.Graph, plan: _C.Plan) -> str:
+    """Returns the key of the times of a plan's left ops in the database."""
+    facts = [graph.structure_hash, choices_of(plan)]
+    return "left:" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def times_in_record(text: str | None) -> dict[str, float] | None:
+    """Returns the times of a record, by node. Returns None if it is None or damaged."""
+    try:
+        return {name: float(us) for name, us in json.loads(text or "").items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def is_left(node: _C.Node) -> bool:
     """Returns True if PyTorch runs the node, and the node reads more than a shape."""
     is_own = node.kind.startswith(OWN_KIND)
     return node.problem is None and not node.reads_shape_only and not is_own
-
-
-def _us(samples: Sequence[float]) -> float:
-    return round(cost_of_samples(samples)[0] / 1000, 3)
 
 
 def left_nodes(imported: _C.Imported, ops_us: Mapping[str, float] | None) -> list[LeftAlone]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Finds the plan that runs: settles it, compares it with simpler ones, and times it in the net."""
+"""Finds the plan that runs: settles it, and compares it with simpler ones."""
 
 from __future__ import annotations
 
-import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,10 +12,8 @@ import torch
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._capture.settings import Options
-from torchalgo._ir.plan import InContext
 from torchalgo._measure.knowledge import Knowledge
 from torchalgo._measure.machine_load import WaitWatch
-from torchalgo._measure.pairs import Pairs
 from torchalgo._measure.steps import Phase
 from torchalgo._measure.tuning import Tuning
 from torchalgo._plan.comparisons import compare_planners
@@ -23,14 +21,13 @@ from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
 from torchalgo._plan.preparation import Prepared
 from torchalgo._plan.sensitivities import SENSITIVITY_SHARE, sensitivities_of
-from torchalgo._refine import in_context, left_ops
+from torchalgo._refine import left_ops
 from torchalgo._refine.binding import Tuned, bind_exact_plan, choices_of
 from torchalgo._refine.end_of_call import CallBudget
-from torchalgo._refine.in_context import Kept, Refined
 
-# The comparisons measure more costs, which may change the plan that was timed inside the net. Then
-# the plan is refined again, in all at most this often.
-MOST_SEARCHES = 3
+# The comparisons measure more costs, which may change the plan, since some lower bounds rest on
+# experience only. Then the plan is settled again, in all at most this often.
+MOST_ROUNDS = 3
 # A plan of own kernels is preferred if it costs at most this much, relative to the best plan.
 MOST_FOR_OWN_KERNELS = 1.02
 
@@ -40,8 +37,7 @@ class Chosen:
     """The plan that tuning has chosen, and the plans that it is compared with."""
 
     tuned: Tuned
-    context: InContext | None  # its times in the net; None if there are none
-    left_us: Mapping[str, float]  # times of nodes that are left to PyTorch, if they were timed
+    left_us: Mapping[str, float] | None  # of nodes that are left to PyTorch; None if not timed
     weaker: Mapping[str, _C.Plan]  # plans of simpler choices, by name
     single: _C.Plan | None  # the best single-layout plan that differs
     options: Options  # of the call
@@ -77,12 +73,9 @@ class Refinement:
         self._options, self._budget = options, budget
         self._limits = Limits.of(tuning, options.weight_limit_bytes, objective.planner)
         self._compared: _Compared | None = None
-        self._key = in_context.context_key(tuning, options.weight_limit_bytes, options.max_error)
 
     def choose(self) -> Chosen:
         """Returns the plan that stays the optimum after all comparisons.
-
-        If the comparisons change the optimum each time, it is a plan without times in the net.
 
         Raises: torchalgo.Error, before anything is measured, if no plan's outputs can be exact
             enough. Also if no plan keeps the limits.
@@ -94,32 +87,26 @@ class Refinement:
                 found = sensitivities_of(self._prepared.imported, self._prepared.inputs, limit_s)
             left = most_error - self._prepared.capture_error
             self._limits = self._limits.predicting(found, left)
-        for _ in range(MOST_SEARCHES):
+        for _ in range(MOST_ROUNDS):
             self._settle()
             self._prefer_own_kernels()
-            refined, is_new = self._refined(most_error)
-            tuned = refined.tuned
-            self._tuning.set_pairs(refined.pairs)
+            tuned = self._bind()
             self._budget.expect_guard()
             with self._budget.call.timings.step("compare"):
                 weaker = self._compare(tuned.limits)
                 single = single_layout_plan(tuned.limits, weaker, self._objective, tuned.native)
             if not tuned.is_outdated():
-                if is_new:
-                    self._keep(refined)
-                left_us = refined.left_us
-                return Chosen(tuned, refined.context, left_us, weaker, single, self._options)
+                left_us = self._left_us(tuned) if tuned.error <= most_error else None
+                return Chosen(tuned, left_us, weaker, single, self._options)
         self._limits = tuned.limits
-        return Chosen(self.tuned({}), None, {}, weaker, None, self._options)
+        return Chosen(self._bind(), None, weaker, None, self._options)
 
-    def tuned(self, pairs: Pairs) -> Tuned:
-        """Returns the cheapest plan with these costs of pairs, bound to a module."""
-        self._tuning.set_pairs(pairs)
+    def _bind(self) -> Tuned:
+        """Returns the cheapest plan, bound to a module."""
         return bind_exact_plan(self._prepared, self._limits, self._options, self._budget)
 
     def _settle(self) -> None:
         """Measures what the cheapest plan needs, and more if much of the time is left."""
-        self._tuning.set_pairs({})
         self._limits.settle()
         while self._tuning.resume():
             self._limits.settle()
@@ -146,65 +133,31 @@ class Refinement:
         if plan.cost <= most:
             self._limits = own
 
-    def _refined(self, most_error: float) -> tuple[Refined, bool]:
-        """Returns the cheapest plan after its costs were corrected by times inside the net.
+    def _left_us(self, tuned: Tuned) -> Mapping[str, float] | None:
+        """Returns the times in us of the nodes that are left to PyTorch. The database keeps them.
 
-        On a GPU, with mode "predict" and for other objectives than latency, there are no times in
-        the net. If the database has the corrections for the same plan, they are used again.
-
-        Returns: the plan, and whether its corrections are new and worth storing.
+        Returns None with mode "predict", if no such node does work, if they cannot be timed, or if
+        there is no time for it.
         """
-        options, tuning, deadline = self._options, self._tuning, self._budget.call.deadline
-        is_timed = options.mode == "tune" and options.objective == "latency"
-        if not is_timed or tuning.device is not None:  # calls of a GPU's ops return early
-            return Refined(self.tuned({}), {}, None), False
-        kept = self._read_kept()
+        prepared, tuning, costs = self._prepared, self._tuning, self._objective.verdicts
+        if self._options.mode != "tune" or not left_ops.left_nodes(prepared.imported, None):
+            return None
+        key = left_ops.record_key(tuning.graph, tuned.native)
+        kept = left_ops.times_in_record(None if costs is None else costs.read_record(key))
         if kept is not None:
-            tuned = self.tuned(kept.pairs)
-            if kept.fits(tuned.native):
-                return Refined(tuned, kept.pairs, kept.context, kept.left_us), False
-        tuned = self.tuned({})
-        # The comparisons measure more costs. These may change the optimum, because some lower
-        # bounds rest on experience only, and may be wrong.
-        with self._budget.call.timings.step("compare"):
-            self._compare(tuned.limits)
-        if tuned.is_outdated():
-            tuned = self.tuned({})
-        limit_s = in_context.limit_s(tuning.seconds, deadline)
-        is_final = tuning.is_stopped or not tuned.error <= most_error
-        if is_final or not in_context.has_time(tuned.native, limit_s, deadline):
-            return Refined(tuned, {}, None), False
-        return self._search(tuned, limit_s, most_error)
-
-    def _search(self, first: Tuned, limit_s: float, most_error: float) -> tuple[Refined, bool]:
-        """Times plans in the net. See `_refined`."""
-        self._budget.call.progress.say("timing the plan inside the network")
-        search = in_context.Search(
-            self._tuning, self, self._prepared.inputs, limit_s=limit_s, most_error=most_error
-        )
+            return kept
+        if tuning.is_stopped or not self._budget.can_run(2 * left_ops.PASSES):
+            return None
         watch = WaitWatch()
-        with self._budget.call.timings.step("in the net"):
-            refined = self._with_left_ops(search.run(first))
-        return refined, not watch.was_disturbed()
-
-    def _with_left_ops(self, refined: Refined) -> Refined:
-        """Adds the times of the ops that are left to PyTorch, if there is time for it."""
-        context, tuning, deadline = refined.context, self._tuning, self._budget.call.deadline
-        limit_s = in_context.limit_s(tuning.seconds, deadline)
-        if context is None or tuning.is_stopped:
-            return refined
-        if not left_ops.has_time(context.measured_us, limit_s, deadline):
-            return refined
-        inputs = self._prepared.inputs
         try:
-            left = left_ops.time_left_ops(refined.tuned, tuning.graph, inputs, budget_s=limit_s / 6)
+            with self._budget.call.timings.step("try"):
+                left_us = left_ops.time_left_ops(tuned, tuning.graph, prepared.inputs)
         except KeyboardInterrupt:
             tuning.interrupt()
-            return refined
-        if left is None:
-            return refined
-        context = dataclasses.replace(context, run_us=left.call_us)
-        return dataclasses.replace(refined, context=context, left_us=left.ops_us)
+            return None
+        if costs is not None and left_us is not None and not watch.was_disturbed():
+            costs.keep_record(key, json.dumps(left_us))
+        return left_us
 
     def _compare(self, limits: Limits) -> dict[str, _C.Plan]:
         """Returns the plans of simpler choices, after measuring what they need.
@@ -217,18 +170,6 @@ class Refinement:
             plans = compare_planners(tuning, self._objective, is_limited)
             self._compared = _Compared(plans, *before, is_limited)
         return self._compared.plans
-
-    # ---- stored for the next process -------------------------------------------------------------
-
-    def _read_kept(self) -> Kept | None:
-        costs = self._objective.verdicts
-        return None if costs is None else Kept.from_json(costs.read_record(self._key))
-
-    def _keep(self, refined: Refined) -> None:
-        """Stores the corrections for later runs, unless tuning has ended early."""
-        costs, found = self._objective.verdicts, Kept.of(refined)
-        if costs is not None and found is not None and not self._tuning.is_stopped:
-            costs.keep_record(self._key, found.to_json())
 
 
 def _has_own_kernels(plan: _C.Plan) -> bool:

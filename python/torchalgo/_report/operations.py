@@ -35,7 +35,7 @@ class Operation:
     source: str = ""  # of the cost, as in PlanNode
     runner_up: str = ""
     regret: float | None = None
-    in_net_us: float | None = None
+    measured_us: float | None = None  # of an operation that is left to PyTorch
     packed_bytes: int | None = None
     note: str = ""  # why PyTorch runs it
     line: str = ""  # of the model's code
@@ -115,8 +115,6 @@ class _Describer:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        ops = [] if plan.in_context is None else plan.in_context.ops
-        self._in_net = {(op.name, op.problem): op.measured_us for op in ops}
         self._left = {item.name: item for item in plan.left_alone if item.name}
         self._fused: dict[str, list[str]] = {}
         for node in plan.nodes:
@@ -129,7 +127,6 @@ class _Describer:
             fused=tuple(self._fused.get(node.name, ())),
             cost=cost_of(node, self._plan), source=node.cost_source,
             runner_up=_short(node.runner_up), regret=regret_of(node, self._plan),
-            in_net_us=self._in_net.get((node.name, node.problem)),
             packed_bytes=node.packed_bytes, sizes=sizes,
         )  # fmt: skip
 
@@ -137,8 +134,7 @@ class _Describer:
         return Operation(
             "transform", transform.value, transform.problem, transform.primitive,
             transform.src, transform.dst,
-            cost=cost_of(transform, self._plan),
-            in_net_us=self._in_net.get((transform.value, transform.problem)), sizes=sizes,
+            cost=cost_of(transform, self._plan), sizes=sizes,
         )  # fmt: skip
 
     def left(self, node: _C.Node, layouts: tuple[str, str], sizes: str) -> Operation:
@@ -148,7 +144,7 @@ class _Describer:
         note = known.note or why
         return Operation(
             "left", node.name, primitive=node.kind, src=layouts[0], dst=layouts[1],
-            in_net_us=known.measured_us, note=note, line=known.source, sizes=sizes,
+            measured_us=known.measured_us, note=note, line=known.source, sizes=sizes,
         )  # fmt: skip
 
 

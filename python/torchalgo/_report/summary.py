@@ -183,7 +183,7 @@ def _check(plan: Plan) -> tuple[tuple[str, ...], bool]:
 
 def facts_lines(plan: Plan) -> list[tuple[str, str]]:
     """Returns names and texts of the facts about a plan; "not known" where a file lacks them."""
-    lines = [("predicted", _predicted(plan)), ("tuning", plan.method or "not known")]
+    lines = [("predicted", in_ms(plan.cost_us)), ("tuning", plan.method or "not known")]
     if plan.objective != "edp":
         lines.append(("tied layers", f"{plan.ties}: the runner-up may be as good, within noise"))
     lines.append(("packed weights", _bytes(plan.weight_bytes)))
@@ -192,17 +192,6 @@ def facts_lines(plan: Plan) -> list[tuple[str, str]]:
     lines += [(f"limit of {name}", f"at most {limit:g}") for name, limit in plan.limits.items()]
     lines.append(("error of the outputs", _error(plan)))
     return lines
-
-
-def _predicted(plan: Plan) -> str:
-    text = in_ms(plan.cost_us)
-    if plan.in_context is not None:
-        context = plan.in_context
-        text += (
-            f" as the sum of costs; {in_ms(context.corrected_us)} with corrections;"
-            f" {in_ms(context.measured_us)} measured when its operations were timed"
-        )
-    return text
 
 
 def _bytes(count: int | None) -> str:

@@ -88,7 +88,7 @@ def time_of(operation: Operation, unit: str) -> float:
     Returns 0 if neither is known, or if the plan's unit is not time.
     """
     if operation.kind == "left" and unit == "us":
-        return operation.in_net_us or 0.0
+        return operation.measured_us or 0.0
     return operation.cost or 0.0
 
 

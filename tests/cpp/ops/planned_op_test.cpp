@@ -21,7 +21,6 @@
 #include "aten_algo/list.h"
 #include "aten_algo/strided.h"
 #include "base/error.h"
-#include "ops/op_times.h"
 #include "ops/settings.h"
 #include "profiler/check.h"
 #include "provider/kernel.h"
@@ -129,31 +128,6 @@ struct Spy {
 };
 
 const Primitive kSpy = {"cpu.spy", Layout::kNhwc, Layout::kNhwc, 0};
-
-TEST_F(PlannedOpTest, NotesTheTimesOfItsCallsInAllThreadsWhenAskedTo) {
-  const Layer layer(kConv, {"cpu.im2col_gemm", Layout::kNchw, Layout::kNchw, 0});
-  const at::Tensor src = layer.sample.src[0];
-  const auto run_twice = [&] {
-    for (int i = 0; i < 2; ++i) (void)layer.op->run({&src, 1}, {});
-  };
-  (void)take_op_times();
-  run_twice();
-  EXPECT_TRUE(take_op_times().empty());
-  EXPECT_FALSE(set_op_timing(true));
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) threads.emplace_back(run_twice);
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_TRUE(set_op_timing(false));
-  run_twice();
-  const std::vector<OpTime> times = take_op_times();
-  ASSERT_EQ(times.size(), 8U);
-  for (const OpTime& time : times) {
-    EXPECT_EQ(time.layer, "layer1.conv");
-    EXPECT_EQ(time.problem, kConv);
-    EXPECT_LT(time.start_ns, time.end_ns);
-  }
-  EXPECT_TRUE(take_op_times().empty());
-}
 
 TEST_F(PlannedOpTest, RunsThePlannedRowWithAWorkspaceAndPacksOnce) {
   Spy spy(false);

@@ -148,23 +148,6 @@ void add_traffic(const Graph& graph, const Candidate& candidate, Traffic& traffi
   }
 }
 
-// What the pairs of the table add to the choices that `chosen` makes, one candidate per anchor.
-Ticks pairs_of(const Sample& sample, const std::vector<const Candidate*>& chosen) {
-  const auto runs = [&](const NodeChoice& choice) {
-    for (std::size_t n = 0; n < chosen.size(); ++n) {
-      if (chosen[n] == nullptr || sample.graph.nodes[n].name != choice.node) continue;
-      return cost_key(chosen[n]->problem, chosen[n]->primitive) == choice.run;
-    }
-    return false;
-  };
-  Ticks sum = 0;
-  for (const auto& [pair, ticks] : sample.costs.pairs) {
-    const bool is_behind = pair.producer.node.empty() || runs(pair.producer);
-    if (is_behind && runs(pair.reader)) sum += ticks;
-  }
-  return sum;
-}
-
 using Use = std::function<Amounts(const Candidate&)>;
 
 class Enumeration {
@@ -174,8 +157,6 @@ class Enumeration {
     for (const Value& value : sample.graph.values) changes_.emplace_back(sample, value);
     covered_.assign(sample.graph.nodes.size(), false);
     chosen_.assign(sample.graph.nodes.size(), nullptr);
-    for (const auto& [pair, ticks] : sample.costs.pairs)
-      most_taken_off_ -= std::min<Ticks>(ticks, 0);
   }
 
   std::optional<Ticks> run() {
@@ -185,7 +166,7 @@ class Enumeration {
 
  private:
   void visit(std::size_t node, Ticks so_far) {
-    if (so_far - most_taken_off_ >= best_ || limit_[0] < 0 || limit_[1] < 0) return;
+    if (so_far >= best_ || limit_[0] < 0 || limit_[1] < 0) return;
     if (node == sample_.graph.nodes.size()) return finish(so_far);
     if (covered_[node] || !sample_.graph.nodes[node].problem) return visit(node + 1, so_far);
     for (const Candidate& candidate : sample_.candidates.by_anchor[node]) {
@@ -205,7 +186,6 @@ class Enumeration {
   }
 
   void finish(Ticks so_far) {
-    so_far += pairs_of(sample_, chosen_);
     Traffic traffic = border_traffic(sample_.graph);
     for (const Candidate* candidate : chosen_) {
       if (candidate != nullptr) add_traffic(sample_.graph, *candidate, traffic);
@@ -225,7 +205,6 @@ class Enumeration {
   std::vector<bool> covered_;
   std::vector<const Candidate*> chosen_;
   Ticks best_ = kNever;
-  Ticks most_taken_off_ = 0;  // by pairs
 };
 
 // The candidate that the plan means for `node`; null if there is none.
@@ -292,7 +271,6 @@ std::optional<Ticks> least_cost_within(const Sample& sample, const Use& use, con
 std::optional<Ticks> replay(const Sample& sample, const Plan& plan, std::string& why) {
   const Graph& graph = sample.graph;
   Traffic traffic = border_traffic(graph);
-  std::vector<const Candidate*> chosen(graph.nodes.size(), nullptr);
   Ticks sum = 0;
   auto planned = plan.nodes.begin();
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
@@ -304,7 +282,6 @@ std::optional<Ticks> replay(const Sample& sample, const Plan& plan, std::string&
       why = "no candidate is meant by " + planned->name;
       if (c == nullptr || cost_of(sample, *c) != planned->cost) return std::nullopt;
       add_traffic(graph, *c, traffic);
-      chosen[n] = c;
       sum += planned->cost;
     }
     ++planned;
@@ -313,13 +290,8 @@ std::optional<Ticks> replay(const Sample& sample, const Plan& plan, std::string&
   if (planned != plan.nodes.end()) return std::nullopt;
   const std::optional<Ticks> transforms = replay_transforms(sample, plan, traffic, why);
   if (!transforms) return std::nullopt;
-  const Ticks pairs = pairs_of(sample, chosen);
-  Ticks said = 0;
-  for (const PlanPair& pair : plan.pairs) said += pair.cost;
-  why = "the pairs are others";
-  if (said != pairs) return std::nullopt;
   why.clear();
-  return sum + *transforms + pairs;
+  return sum + *transforms;
 }
 
 TEST(BruteForce, FindsTheCostThatWasWorkedOutByHand) {

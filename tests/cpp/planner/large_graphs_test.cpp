@@ -146,8 +146,7 @@ TEST(Encode, SharesOneSetVariablePerLayerOfADenseBlock) {
     const planner::Model model{
         sample.graph, values,
         planner::list_alternatives(sample.graph,
-                                   planner::price_candidates(allowed, sample.costs, missing),
-                                   planner::paired_runs(sample.graph, sample.costs)),
+                                   planner::price_candidates(allowed, sample.costs, missing)),
         planner::price_transforms(values, planner::layouts_at_values(sample.graph, values, allowed),
                                   planner::kLayoutSetCount - 1, sample.transforms, sample.costs,
                                   missing)};

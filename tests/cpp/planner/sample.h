@@ -68,10 +68,6 @@ struct RandomSizes {
 /// A random data flow with random candidates, some of them fused, and costs.
 [[nodiscard]] Sample random_sample(std::mt19937_64& random, const RandomSizes& sizes = {});
 
-/// Adds up to `count` pair costs, some of them negative or without a producer, between random
-/// candidates of random nodes.
-void add_random_pairs(std::mt19937_64& random, int count, Ticks max_cost, Sample& sample);
-
 /// The same for the training graph of a random data flow.
 [[nodiscard]] Sample random_training_sample(std::mt19937_64& random, const RandomSizes& sizes = {});
 

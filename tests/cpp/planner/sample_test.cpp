@@ -256,38 +256,6 @@ Sample random_training_sample(std::mt19937_64& random, const RandomSizes& sizes)
   return random_sample_of(random, sizes, training_graph(random_graph(random, sizes.nodes)));
 }
 
-// A node other than `except` and one of its candidates.
-static NodeChoice random_choice(std::mt19937_64& random, const Sample& sample,
-                                const std::string& except) {
-  for (;;) {
-    const std::size_t node = random() % sample.graph.nodes.size();
-    const auto& list = sample.candidates.by_anchor[node];
-    if (list.empty() || sample.graph.nodes[node].name == except) continue;
-    const Candidate& c = list[random() % list.size()];
-    return {sample.graph.nodes[node].name, cost_key(c.problem, c.primitive)};
-  }
-}
-
-void add_random_pairs(std::mt19937_64& random, int count, Ticks max_cost, Sample& sample) {
-  const auto planned =
-      std::count_if(sample.candidates.by_anchor.begin(), sample.candidates.by_anchor.end(),
-                    [](const auto& list) { return !list.empty(); });
-  if (planned == 0) return;
-  std::map<NodeChoice, Ticks> left;  // what pairs may still take off a choice
-  for (int i = 0; i < count; ++i) {
-    const NodeChoice reader = random_choice(random, sample, "");
-    const bool is_alone = planned < 2 || pick(random, 4) == 0;
-    const PairKey key = {is_alone ? NodeChoice() : random_choice(random, sample, reader.node),
-                         reader};
-    Ticks& most =
-        left.try_emplace(reader, find_cost(sample.costs, reader.run)->ticks).first->second;
-    auto ticks = static_cast<Ticks>(random() % (max_cost + 1));
-    if (pick(random, 3) == 0) ticks = -std::min(ticks, most);
-    if (!sample.costs.pairs.emplace(key, ticks).second) continue;
-    most += std::min<Ticks>(ticks, 0);
-  }
-}
-
 std::string describe(const Sample& sample) {
   std::string text;
   const Graph& graph = sample.graph;
@@ -306,10 +274,6 @@ std::string describe(const Sample& sample) {
   for (const Candidate& c : sample.transforms) {
     const auto cost = find_cost(sample.costs, cost_key(c.problem, c.primitive));
     text += fmt::format("{} {}\n", to_string(c.problem), cost ? cost->ticks : -1);
-  }
-  for (const auto& [pair, ticks] : sample.costs.pairs) {
-    text += fmt::format("{} {} -> {} {}: {}\n", pair.producer.node, pair.producer.run.primitive,
-                        pair.reader.node, pair.reader.run.primitive, ticks);
   }
   return text;
 }

@@ -14,7 +14,6 @@ from torchalgo import _C
 from torchalgo._ir.overrides import forced_primitives
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.tuning import TuneSettings, Tuning
-from torchalgo._refine.in_context import Refined, Search
 
 
 @dataclasses.dataclass
@@ -86,7 +85,6 @@ def fake_optimize(monkeypatch: pytest.MonkeyPatch, cost_ns: Cost) -> FakeBench:
     fake = FakeBench(cost_ns)
     bench = Bench(fake.measure, _C.check_primitives, lambda: fake.clock_s)
     monkeypatch.setattr(Bench, "on", staticmethod(lambda *_: bench))
-    monkeypatch.setattr(Search, "run", lambda search, first: Refined(first, {}, None))
     return fake
 
 

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import random
 from collections.abc import Callable
 from typing import Any
 
 from torchalgo import _C
-from torchalgo._plan.describe import pair_costs
 from torchalgo.verify.check_claims import (
     LAYOUTS,
     TICKS_PER_US,
@@ -117,47 +115,16 @@ def random_costs(pick: random.Random, candidates: list[_C.Candidate]) -> _C.Cost
     return table
 
 
-def add_random_pairs(
-    pick: random.Random,
-    found: list[_C.Candidate],
-    names: list[str],
-    costs: _C.CostTable,
-    count: int,
-) -> None:
-    """Between any two nodes, some below 0, some whatever the producer; one in ten of what nobody
-    may run."""
-
-    def choice() -> tuple[str, _C.CostKey]:
-        c = pick.choice(found)
-        primitive = c.primitive.name if pick.random() < 0.9 else "nobody.runs"
-        key = _C.CostKey(c.problem, primitive, c.primitive.src, c.primitive.dst)
-        return names[c.covers[0]], key
-
-    for _ in range(count):
-        (producer, before), (reader, run) = choice(), choice()
-        cost = costs.get(run)
-        least = -(cost[0] if cost is not None else 0) // count
-        ticks = (
-            pick.randint(least, 0) if pick.random() < 0.4 else pick.randint(0, 30 * TICKS_PER_US)
-        )
-        if pick.random() < 0.2:
-            costs.set_pair("", None, reader, run, ticks)
-        elif producer != reader:
-            costs.set_pair(producer, before, reader, run, ticks)
-
-
 class Sample:
     """A graph, costs, and what the planner makes of them: a plan's file with its proof."""
 
-    def __init__(self, text: str, seed: int, allowed: float = 1.0, pairs: int = 0):
+    def __init__(self, text: str, seed: int, allowed: float = 1.0):
         pick = random.Random(seed)
         graph = _C.parse_graph(text)
         found = _C.find_candidates(graph)
         transforms = _C.transform_candidates(graph, found)
         everything = [c for some in found.by_anchor for c in some]
         costs = random_costs(pick, [*everything, *transforms])
-        add_random_pairs(pick, everything, [node.name for node in graph.nodes], costs, pairs)
-        self.pairs = [dataclasses.asdict(pair) for pair in pair_costs(costs.pairs())]
         banned = {
             (c.covers[0], c.problem, repr(c.primitive))
             for c in everything
@@ -205,9 +172,7 @@ class Sample:
                 {"value": t.value, "producer": t.producer, **described(t)}
                 for t in native.transforms
             ],
-            "pairs": [dataclasses.asdict(pair) for pair in pair_costs(native.pairs)],
             "proof": {
-                "pairs": self.pairs,
                 "problem_hash": native.certificate.split("\n")[1].split()[1],
                 "certificate": native.certificate,
                 "graph": self.text,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import typing
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from .json_codec import IF_SET, MAY_LACK, decode, encode, parse_json
 
@@ -167,8 +167,7 @@ class Quarantined:
 class LeftAlone:
     """An op that is left to PyTorch, and why. An empty name stands for the whole model.
 
-    In older files, such an entry may be a note on how the model was read, see `Plan.notes`. If the
-    plan was not timed in the net, only ops of kinds that can be planned are listed.
+    In older files, such an entry may be a note on how the model was read, see `Plan.notes`.
     """
 
     name: str
@@ -185,8 +184,8 @@ class LeftAlone:
 class PairCost:
     """The extra cost of a reader's primitive behind a certain primitive of the producer.
 
-    It is the difference from the reader's cost alone. It is negative if the reader is faster there.
-    It was timed inside the network: see InContext.
+    Only plans of older versions have such costs. They are part of the plan's cost, and may be
+    negative.
     """
 
     producer: str  # name of a node; empty for any
@@ -199,50 +198,6 @@ class PairCost:
 
 
 @dataclass(frozen=True)
-class OpInContext:
-    """The times of one op of the plan, alone and inside the net."""
-
-    name: str  # name of the node, or of the value whose layout changes
-    problem: str
-    alone_us: float
-    expected_us: float  # alone_us, corrected by the factor and the overhead of its kind
-    measured_us: float
-
-
-@dataclass(frozen=True)
-class InContext:
-    """The times of the plan's ops inside the net, beside their times alone. All times are in us.
-
-    `factors` and `call_us` describe all ops of one kind: measured = factor * alone + call. Only an
-    op's time above that depends on its choice. It is stored in `pairs` of the plan.
-    """
-
-    alone_us: float  # sum over the plan, without factors and call_us
-    corrected_us: float  # of a call: alone_us with factors, call_us, pairs and rest_us
-    measured_us: float  # of a whole call
-    ops_us: float  # measured: the plan's ops
-    rest_us: float  # measured: the rest of a call, such as the interpreter and PyTorch's ops
-    factors: dict[str, float]  # "convolution" | "transform" | "other"
-    call_us: dict[str, float]
-    rounds: int  # plans that were timed in the net
-    kept: int  # number of the plan that runs, counted from 1
-    outcome: str  # why the search ended
-    ops: list[OpInContext]
-    # Measured: a whole call without TorchScript's interpreter, in the runs that timed the ops that
-    # are left to PyTorch. None if there were no such runs.
-    run_us: float | None = field(default=None, metadata=IF_SET)
-
-    @classmethod
-    def from_data(cls, data: Any) -> InContext:
-        """Reads the JSON object of a plan's file.
-
-        Raises torchalgo.Error with the name of the wrong field.
-        """
-        context: InContext = decode(cls, data, "in_context")
-        return context
-
-
-@dataclass(frozen=True)
 class PlanProof:
     """The data that check_plan needs beside the plan. All of it is text and integers."""
 
@@ -251,4 +206,4 @@ class PlanProof:
     graph: str
     costs: dict[str, dict[str, int]]  # problem -> "primitive src->dst" -> ticks
     refused: list[list[str]]  # node, problem, "primitive src->dst" that it must not use
-    pairs: list[PairCost] = field(default_factory=list, metadata=MAY_LACK)  # all pairs of the PBQP
+    pairs: list[PairCost] = field(default_factory=list, metadata=IF_SET)  # all pairs of the PBQP

@@ -14,7 +14,6 @@ from .json_codec import IF_SET, IN_MEMORY, MAY_LACK, decode, encode, parse_json,
 from .native import STRUCTURE_VERSION, Error
 from .parts import (
     GuardVerdict,
-    InContext,
     LeftAlone,
     Objective,
     PairCost,
@@ -29,6 +28,7 @@ from .text import plan_text
 from .text_table import ShownAsText
 
 SCHEMA = 1
+DROPPED_FIELDS = ("in_context",)  # older files have them; nothing reads them
 MAX_PROOF_CHARACTERS = 1 << 24  # most characters of a certificate in a plan's file
 
 Overrides = Mapping[str, str]
@@ -90,12 +90,8 @@ class Plan(ShownAsText):
     left_alone: list[LeftAlone] = field(default_factory=list)
     # How the model was read and compared, if this was not as usual.
     notes: list[str] = field(default_factory=list, metadata=IF_SET)
-    pairs: list[PairCost] = field(
-        default_factory=list, metadata=IF_SET
-    )  # those that apply; part of the cost
-    in_context: InContext | None = field(
-        default=None, metadata=IF_SET
-    )  # None if it was not timed in the net
+    # Costs of pairs of choices, which are part of the cost. Only plans of older versions have them.
+    pairs: list[PairCost] = field(default_factory=list, metadata=IF_SET)
     proof: PlanProof | None = field(default=None, metadata=IF_SET)  # only in plans of with_proof
     objective: Objective = field(default="latency", metadata=IF_SET)
     energy: PlanEnergy | None = field(
@@ -245,7 +241,8 @@ def _plan_from(data: Any, source: str) -> Plan:
     if not isinstance(data, dict):
         raise Error(f"TA2101 {source}: expected a JSON object, got {shorten(data)}")
     _check_schema(data, source)
-    plan: Plan = decode(Plan, data, source)
+    known = {key: value for key, value in data.items() if key not in DROPPED_FIELDS}
+    plan: Plan = decode(Plan, known, source)
     _check(plan, source)
     return plan
 

@@ -8,7 +8,7 @@ import re
 import textwrap
 import typing
 
-from .parts import GuardVerdict, InContext, LeftAlone, PlanNode, PlanTransform, Quarantined
+from .parts import GuardVerdict, LeftAlone, PlanNode, PlanTransform, Quarantined
 from .text_table import text_table
 from .units import (
     cost_of,
@@ -114,8 +114,6 @@ def _summary(plan: Plan) -> list[str]:
     if plan.weight_bytes is not None:
         lines.append(_memory_line(plan))
     lines += [f"limit: {name} of at most {limit:g}" for name, limit in plan.limits.items()]
-    if plan.in_context is not None:
-        lines += _context_lines(plan.in_context)
     if plan.comparisons:
         lines.append("other plans at the same costs:")
         own = value_of(plan)
@@ -189,53 +187,24 @@ def _above(plan: Plan, what: str) -> str:
     return f"at most {gap_of(plan):.2f} % above the {what}"
 
 
-def _context_lines(context: InContext) -> list[str]:
-    def common(kind: str) -> str:
-        call = context.call_us.get(kind, 0.0)
-        return f"{kind} {context.factors[kind]:.2f}x" + (f" + {call:.1f} us" if call >= 0.1 else "")
-
-    lines = [
-        f"inside the network: {in_ms(context.measured_us)} per call, predicted"
-        f" {in_ms(context.corrected_us)} with corrected costs; its operations take"
-        f" {in_ms(context.ops_us)} inside and {in_ms(context.alone_us)} alone"
-        f" ({', '.join(map(common, context.factors)) or 'none was timed'}), everything else takes"
-        f" {in_ms(context.rest_us)}",
-        f"  plan {context.kept} of {context.rounds} that were timed runs; {context.outcome}",
-    ]
-    far = [op for op in context.ops if abs(op.measured_us - op.expected_us) > op.expected_us / 20]
-    far.sort(key=lambda op: (-abs(op.measured_us - op.expected_us), op.name))
-    for op in far[:3]:
-        lines.append(
-            f"  {op.name}: {op.measured_us:.1f} us inside the network, {op.alone_us:.1f} us alone,"
-            f" {op.expected_us:.1f} us expected inside"
-        )
-    return lines
-
-
 def _left_time(plan: Plan, least: float = 0.0) -> str:
     """Returns the time of the ops that are left to PyTorch, beside that of the whole call.
 
-    Returns "" if the ops were not timed, or take no more than this part of the call. They are timed
-    in the plan with the cheapest sum. The guard timed the whole call of a plan in one layout.
+    Returns "" if the ops or the call were not timed, or if the ops take no more than this part of
+    the call. They are timed in the plan with the cheapest sum. The guard times the whole call.
     """
-    run_us = None if plan.in_context is None else plan.in_context.run_us
-    if plan.guard is not None and plan.guard.runs == "single_layout":
-        run_us = plan.guard.plan_us
+    call_us = plan.guard.plan_us if plan.guard is not None else 0.0
     left_us = sum(a.measured_us or 0.0 for a in plan.left_alone)
-    if run_us is None or left_us <= least * run_us:
+    if not call_us or left_us <= least * call_us:
         return ""
-    return f"{in_ms(left_us)} of {in_ms(run_us)}"
+    return f"{in_ms(left_us)} of {in_ms(call_us)}"
 
 
 def _left_lines(plan: Plan) -> list[str]:
     """Lists the ops that are left to PyTorch, the most expensive first if they were timed."""
     time = _left_time(plan)
     if not time:
-        context, title = plan.in_context, "left to PyTorch"
-        if context is not None and context.run_us is None and any(a.name for a in plan.left_alone):
-            # Single ops were not timed. The rest contains them.
-            title = f"{title}, at most {in_ms(context.rest_us)} of {in_ms(context.measured_us)}"
-        return _listed(title, [(a.name, _why(a)) for a in plan.left_alone])
+        return _listed("left to PyTorch", [(a.name, _why(a)) for a in plan.left_alone])
     notes = [item for item in plan.left_alone if not item.name]
     ops = [item for item in plan.left_alone if item.name]
     ops.sort(key=lambda item: -(item.measured_us or 0.0))
