@@ -26,7 +26,7 @@ from gpu_tables import Case, on_gpu
 from torchalgo import _C
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._measure.guard import time_interleaved
-from torchalgo.energy import Meter, NvmlMeter
+from torchalgo._measure.meters import Meter, NvmlMeter
 
 # ---- fused engines -------------------------------------------------------------------------------
 

@@ -28,8 +28,8 @@ PYTHON = ROOT / "python" / "torchalgo"
 BENCHMARKS = ROOT / "benchmarks"
 # The packages of torchalgo in the order of the flow; modules of the package itself by their names.
 FLOW = (
-    "_version", "_build_info", "_base", "energy", "_ir", "_capture", "_onnx", "_caffe", "_db",
-    "_predict", "verify", "_measure", "_plan", "_refine", "_report", "_run", "_train", "backends",
+    "_version", "_build_info", "_base", "_ir", "_capture", "_onnx", "_caffe", "_db", "_predict",
+    "verify", "_measure", "_plan", "_refine", "_report", "_run", "_train", "backends",
     "functional", "nn", "pbqp", "_api", "_lint", "_dynamo", "dynamo", "_distributed", "tune",
     "_cli", "__init__", "__main__",
 )  # fmt: skip

@@ -40,7 +40,7 @@ from torchalgo._base import cudnn_errata as _cudnn_errata  # noqa: E402
 
 _cudnn_errata.set_errata()
 
-from torchalgo import backends, dynamo, energy, nn, pbqp  # noqa: E402
+from torchalgo import backends, dynamo, nn, pbqp  # noqa: E402
 from torchalgo._api.convert import convert, set_algorithms  # noqa: E402
 from torchalgo._api.enable import algorithms, disable, enable, record_runs  # noqa: E402
 from torchalgo._api.fallbacks import (  # noqa: E402
@@ -111,7 +111,6 @@ __all__ = [
     "disable",
     "dynamo",
     "enable",
-    "energy",
     "fallbacks",
     "lint",
     "load",

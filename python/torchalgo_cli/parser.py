@@ -17,7 +17,7 @@ from torchalgo_cli.install import torchalgo_version
 
 MODES = ("tune", "predict")
 MAX_ERROR = 1e-5
-OBJECTIVES = ("latency", "energy", "edp")
+OBJECTIVES = ("latency", "energy")
 DIRECTIONS = ("forward", "backward_data", "backward_filter", "fwd", "bwd_data", "bwd_filter")
 DTYPES = ("f64", "f32", "tf32", "f16", "bf16")
 PROBLEM = "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1"
@@ -451,7 +451,7 @@ def add_shapes(
 def _add_objective(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--objective", choices=OBJECTIVES, default="latency",
-        help="what the plan minimizes: time (latency, the default), energy, or their product (edp)",
+        help="what the plan minimizes: time (latency, the default) or energy",
     )  # fmt: skip
 
 

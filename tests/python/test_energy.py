@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plans of the least energy and the least energy x time, with a meter whose law is known."""
+"""Plans of the least energy, with a meter whose law is known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from cost_tables import FOLDER, read_table
 from support.plan_samples import GraphText
 from torchalgo import _C
 from torchalgo._ir.bounds import Peaks, family_of
@@ -21,8 +20,7 @@ from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key, key_of, native_key
 from torchalgo._measure.energy_bench import LOOP_STEPS, EnergyBench, EnergyCosts
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.tuning import TuneSettings, Tuning
-from torchalgo._plan.edp_planner import ProductPlanner
-from torchalgo._plan.objective import Edp, Energy
+from torchalgo._plan.objective import Energy
 
 Law = Callable[[str, _C.Primitive], tuple[float, float]]  # ns and W of one run
 
@@ -220,8 +218,8 @@ class Flow:
         every = _C.transform_candidates(graph, found)
         return Flow(graph, found, every, primitives, reads, outputs)
 
-    def points(self, cost: Callable[[Key], tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Time and energy of every plan that changes no layout in vain."""
+    def energies(self, energy: Callable[[Key], int]) -> Iterator[int]:
+        """The energy of every plan that changes no layout in vain."""
         problems = [node.problem for node in self.graph.nodes]
         for chosen in itertools.product(self.primitives, repeat=len(self.reads)):
             written = ["nchw", *(p.dst for p in chosen)]
@@ -239,8 +237,7 @@ class Flow:
             for taken in itertools.product(*changes):
                 keys = [key_of(p or "", c) for p, c in zip(problems, chosen, strict=True)]
                 keys += [key_of(t.problem, t.primitive) for t in taken]
-                costs = [cost(key) for key in keys]
-                yield sum(t for t, _ in costs), sum(e for _, e in costs)
+                yield sum(map(energy, keys))
 
 
 def law_of(seed: int, kind: str) -> Law:
@@ -256,31 +253,28 @@ def law_of(seed: int, kind: str) -> Law:
     return law
 
 
-def brute_force(flow: Flow, law: Law, value: Callable[[int, int], int]) -> int:
-    def cost(key: Key) -> tuple[int, int]:
+def brute_force(flow: Flow, law: Law) -> int:
+    def energy(key: Key) -> int:
         ns, watts = law(key.problem, _C.Primitive(key.primitive, key.src, key.dst))
-        return round(TICKS_PER_NS * ns), round(TICKS_PER_NS * ns * watts)
+        return round(TICKS_PER_NS * ns * watts)
 
-    return min(value(t, e) for t, e in flow.points(cost))
+    return min(flow.energies(energy))
 
 
-def tuned(flow: Any, machine: Machine, kind: type[Energy]) -> tuple[Energy, Tuning, _C.Plan]:
-    objective = kind(machine.bench(), None, machine)
+def tuned(flow: Any, machine: Machine) -> _C.Plan:
+    objective = Energy(machine.bench(), None, machine)
     tuning = Tuning(
         flow.graph, flow.found, {}, TuneSettings(), bench=objective.bench,
         cost_file=objective.costs, transforms=flow.transforms,
     )  # fmt: skip
-    return objective, tuning, tuning.settle(objective.planner)
+    return tuning.settle()
 
 
-def true_sums(plan: _C.Plan, law: Law) -> tuple[int, int]:
+def true_energy(plan: _C.Plan, law: Law) -> int:
     runs = [(n.problem, n.primitive) for n in plan.nodes if n.primitive.name]
     runs += [(t.problem, t.primitive) for t in plan.transforms]
     costs = [law(problem, p) for problem, p in runs if not _C.is_view(p.name)]
-    return (
-        sum(round(TICKS_PER_NS * ns) for ns, _ in costs),
-        sum(round(TICKS_PER_NS * ns * watts) for ns, watts in costs),
-    )
+    return sum(round(TICKS_PER_NS * ns * watts) for ns, watts in costs)
 
 
 @pytest.mark.slow
@@ -288,149 +282,10 @@ def true_sums(plan: _C.Plan, law: Law) -> tuple[int, int]:
 def test_the_measured_optimum_of_energy_is_that_of_all_plans(kind: str) -> None:
     for seed in range(25):
         flow, law = Flow.draw(seed), law_of(seed, kind)
-        _, _, plan = tuned(flow, Machine(law), Energy)
-        best = brute_force(flow, law, lambda _, e: e)
-        assert true_sums(plan, law)[1] == pytest.approx(best, rel=1e-4), f"seed {seed}"
+        plan = tuned(flow, Machine(law))
+        best = brute_force(flow, law)
+        assert true_energy(plan, law) == pytest.approx(best, rel=1e-4), f"seed {seed}"
         assert plan.cost == pytest.approx(best, rel=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["free", "opposed"])
-def test_the_measured_optimum_of_edp_is_that_of_all_plans(kind: str) -> None:
-    others = 0
-    for seed in range(25):
-        flow, law = Flow.draw(seed), law_of(seed, kind)
-        objective, tuning, plan = tuned(flow, Machine(law), Edp)
-        best = brute_force(flow, law, lambda t, e: t * e)
-        assert math.prod(true_sums(plan, law)) == pytest.approx(best, rel=1e-4), f"seed {seed}"
-        assert plan.status == "optimal" and plan.cost == plan.lower_bound
-        for planner in objective.other_planners().values():
-            others += math.prod(true_sums(tuning.settle(planner), law)) > 1.01 * best
-    assert others > 10  # neither the fastest nor the leanest plan has the least product
-
-
-class KnownTimes:
-    """Times from a table."""
-
-    def __init__(self, times: dict[Key, int]) -> None:
-        self.times = times
-
-    def time_ticks(self, key: Key) -> int:
-        return self.times[key]
-
-
-@pytest.mark.parametrize("kind", ["free", "opposed", "few values"])
-def test_the_edp_optimum_of_a_table_equals_brute_force_to_the_last_tick(kind: str) -> None:
-    for seed in range(80):
-        flow, pick = Flow.draw(seed), drawn("costs", seed, kind)
-        most = 5 if kind == "few values" else 10_000
-        every = [c for own in flow.found.by_anchor for c in own] + flow.transforms
-        costs = {}
-        for key in sorted({key_of(c.problem, c.primitive) for c in every}):
-            time = pick.randrange(1, most)
-            costs[key] = time, most + 1 - time if kind == "opposed" else pick.randrange(1, most)
-        found = planned(flow, costs)
-        assert found.status == "optimal"
-        sums = [costs[key] for key in keys_of(found)]
-        product = sum(t for t, _ in sums) * sum(e for _, e in sums)
-        assert product == min(t * e for t, e in flow.points(costs.__getitem__)), f"seed {seed}"
-
-
-def keys_of(plan: _C.Plan) -> list[Key]:
-    keys = [key_of(n.problem, n.primitive) for n in plan.nodes if n.primitive.name]
-    return keys + [key_of(t.problem, t.primitive) for t in plan.transforms]
-
-
-def planned(flow: Any, costs: dict[Key, tuple[int, int]], **options: Any) -> _C.Plan:
-    planner = ProductPlanner(KnownTimes({key: t for key, (t, _) in costs.items()}))
-    table = _C.CostTable()
-    for key, (_, energy) in costs.items():
-        table.set(native_key(key), energy, "measured")
-    plan, wanted = planner(flow.graph, flow.found, flow.transforms, table, **options)
-    assert not wanted
-    return plan
-
-
-def test_costs_near_the_end_of_63_bits_are_rounded_and_the_plan_says_so() -> None:
-    for seed in range(10):
-        flow, pick = Flow.draw(seed), drawn("large", seed)
-        every = [c for own in flow.found.by_anchor for c in own] + flow.transforms
-        outlier = [1, 1, 1 << 15]
-        costs = {
-            key_of(c.problem, c.primitive): (
-                pick.randrange(1 << 38, 1 << 40) * pick.choice(outlier),
-                pick.randrange(1 << 38, 1 << 40) * pick.choice(outlier),
-            )
-            for c in every
-        }
-        plan = planned(flow, costs)
-        sums = [costs[key] for key in keys_of(plan)]
-        product = sum(t for t, _ in sums) * sum(e for _, e in sums)
-        best = min(t * e for t, e in flow.points(costs.__getitem__))
-        assert best <= product <= best * (1 + 1e-6)
-        assert "costs rounded to" in plan.method
-
-
-def test_edp_keeps_a_limit_and_is_the_best_that_does() -> None:
-    for seed in range(40):
-        flow, pick = Flow.draw(seed), drawn("limited", seed)
-        every = [c for own in flow.found.by_anchor for c in own] + flow.transforms
-        costs = {
-            key_of(c.problem, c.primitive): (pick.randrange(1, 999), pick.randrange(1, 999))
-            for c in every
-        }
-        size = {(p.name, p.src, p.dst): pick.randrange(9) for p in flow.primitives}
-
-        def bytes_of(key: Key, size: Any = size) -> int:
-            return size.get((key.primitive, key.src, key.dst), 0)
-
-        least = min(size.values()) * len(flow.reads)
-        limit = least + pick.randrange(8)
-        use = [
-            [bytes_of(key_of(c.problem, c.primitive)) for c in own] for own in flow.found.by_anchor
-        ]
-        plan = planned(flow, costs, resources=[_C.Resource("weight bytes", use, limit)])
-        sums = [costs[key] for key in keys_of(plan)]
-        assert sum(map(bytes_of, keys_of(plan))) <= limit
-        # The bytes as the low digits of time: points() yields sums of them.
-        base = 1 << 20
-        points = flow.points(lambda key: (costs[key][0] * base + bytes_of(key), costs[key][1]))  # noqa: B023
-        best = min((t // base) * e for t, e in points if t % base <= limit)
-        assert sum(t for t, _ in sums) * sum(e for _, e in sums) == best, f"seed {seed}"
-
-
-@pytest.mark.parametrize("network", ["resnet18", "googlenet"])
-def test_in_a_network_no_weights_find_a_smaller_product_and_few_solves_are_enough(
-    network: str,
-) -> None:
-    table = read_table(FOLDER / f"{network}.json.gz")
-    transforms = [t for t in table.transforms if table.has(t)]
-    times = {key: row.ticks for key, row in table.rows.items()}
-    energies = {
-        key: round(ticks * 20 * drawn(family_of(key), key[1:]).lognormvariate(0, 0.7))
-        for key, ticks in times.items()
-    }
-
-    def product_of(plan: _C.Plan) -> int:
-        keys = [key for key in keys_of(plan) if not _C.is_view(key.primitive)]
-        return sum(times[key] for key in keys) * sum(energies[key] for key in keys)
-
-    planner = ProductPlanner(KnownTimes(times))
-    best, wanted = planner(
-        table.graph, table.found, transforms, table.costs(energies), allow=table.has
-    )
-    assert not wanted and best.status == "optimal"
-    assert int(best.method.split()[0]) <= 12
-    products = []
-    for step in range(41):
-        watts = 2 ** (step / 4 - 1)  # nJ that count as much as a ns
-        costs = {key: round((watts * times[key] + energies[key]) / 64) for key in times}
-        plan, _ = _C.make_plan(
-            table.graph, table.found, transforms, table.costs(costs), allow=table.has
-        )
-        products.append(product_of(plan))
-    assert product_of(best) <= min(products) * (1 + 1e-6)
-    assert max(products) > 1.05 * min(products)
 
 
 # ---- lazy, with fused chains ---------------------------------------------------------------------
@@ -448,27 +303,20 @@ class DrawnFlow:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Energy, Edp])
-def test_not_everything_is_measured_and_the_plan_is_that_of_the_full_table(
-    kind: type[Energy],
-) -> None:
+def test_not_everything_is_measured_and_the_plan_is_that_of_the_full_table() -> None:
     ran = total = 0
     for seed in range(15):
         flow, law = DrawnFlow(seed), law_of(seed, "opposed")
         machine = Machine(law)
-        _, _, lazy = tuned(flow, machine, kind)
+        lazy = tuned(flow, machine)
         table = _C.CostTable()
-        times = {}
         for key in flow.keys:
             if not _C.is_view(key.primitive):
                 ns, watts = law(key.problem, _C.Primitive(key.primitive, key.src, key.dst))
                 table.set(native_key(key), round(TICKS_PER_NS * ns * watts), "measured")
-                times[key] = round(TICKS_PER_NS * ns)
-        planner = ProductPlanner(KnownTimes(times)) if kind is Edp else _C.make_plan
-        best, wanted = planner(flow.graph, flow.found, flow.transforms, table)
+        best, wanted = _C.make_plan(flow.graph, flow.found, flow.transforms, table)
         assert not wanted
-        value = math.prod if kind is Edp else lambda sums: sums[1]
-        assert value(true_sums(lazy, law)) == pytest.approx(value(true_sums(best, law)), rel=1e-4)
+        assert true_energy(lazy, law) == pytest.approx(true_energy(best, law), rel=1e-4)
         ran += len(set(machine.measured))
         total += len({(key.problem, key.primitive) for key in flow.keys})
     assert ran < total

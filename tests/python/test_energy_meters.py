@@ -14,8 +14,9 @@ from unittest.mock import Mock
 import pytest
 
 import torchalgo
-from torchalgo import _C, energy
-from torchalgo.energy import NvmlMeter, RaplMeter, describe_meters, find_meter
+from torchalgo import _C
+from torchalgo._measure import meters
+from torchalgo._measure.meters import NvmlMeter, RaplMeter, describe_meters, find_meter
 
 RANGE_UJ = 1000
 
@@ -188,31 +189,16 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 # ---- which one is read ---------------------------------------------------------------------------
 
 
-class Constant:
-    name, covers, interval_s, step_uj = "constant", "nothing", 0.5, 1.0
-
-    def read_uj(self) -> int:
-        return 42
-
-
-def test_an_injected_meter_is_read_and_taken_away_again(
+def test_a_machine_without_a_counter_says_what_was_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RaplMeter.__init__, "__defaults__", (tmp_path / "none",))
-    mine, other = Constant(), Constant()
-    with energy.use(mine):
-        assert find_meter() is mine
-        with energy.use(other):
-            assert find_meter() is other
-        assert find_meter() is mine
-        assert describe_meters() == {"cpu": "constant (nothing), every 500 ms"}
-    assert energy.set_meter(mine) is None
-    assert energy.set_meter(None) is mine
-    with pytest.raises(
-        torchalgo.Error, match=r"no meter: looked for the CPU's RAPL.*there is no.*energy\.use"
-    ):
+    monkeypatch.setattr(RaplMeter.__init__, "__defaults__", (tmp_path,))
+    with pytest.raises(torchalgo.Error, match=r"no meter: looked for the CPU's RAPL.*packages"):
         find_meter()
     assert describe_meters()["cpu"].startswith("TA3302 energy: there is no meter")
+    add_zone(tmp_path, "intel-rapl:0", "package-0", 42)
+    assert find_meter().read_uj() == 42
+    assert describe_meters() == {"cpu": "RAPL package-0 (package-0), every 1 ms"}
 
 
 def test_of_a_gpu_the_nvml_counter_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,6 +207,6 @@ def test_of_a_gpu_the_nvml_counter_is_read(monkeypatch: pytest.MonkeyPatch) -> N
 
     asked: list[str] = []
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: Properties())
-    monkeypatch.setattr(energy, "NvmlMeter", asked.append)
+    monkeypatch.setattr(meters, "NvmlMeter", asked.append)
     find_meter(_C.Device(kind="cuda", name="H100", isa="sm_90", index=0))
     assert asked == ["GPU-abcd"]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""optimize with objective="energy" and "edp" from end to end, with a meter that is a clock."""
+"""optimize with objective="energy" from end to end, with a meter that is a clock."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Iterator
@@ -14,11 +15,12 @@ import torch
 
 import torchalgo
 from support.nets import arguments
-from torchalgo import _C, energy
+from torchalgo import _C
 from torchalgo._base.stats import cost_of_samples
 from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._ir.costs import TICKS_PER_NS, Key
 from torchalgo._ir.plan import TICKS_PER_US, GuardVerdict, Plan, value_of
+from torchalgo._measure import meters
 from torchalgo._measure.energy_bench import EnergyBench
 from torchalgo._measure.guard import energy_verdict, meter_interleaved
 from torchalgo._measure.sampling import Bench
@@ -46,6 +48,14 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@contextlib.contextmanager
+def use(meter: meters.Meter) -> Iterator[None]:
+    """Makes `meter` that of each device."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(meters, "find_meter", lambda *_: meter)
+        yield
+
+
 def make_net() -> torch.nn.Module:
     torch.manual_seed(0)
     return torch.nn.Sequential(
@@ -56,7 +66,7 @@ def make_net() -> torch.nn.Module:
 
 
 def run(objective: str, **options: Any) -> torchalgo.Optimized:
-    with energy.use(ClockMeter()):
+    with use(ClockMeter()):
         return torchalgo.optimize(
             make_net(),
             (torch.rand(SHAPE),),
@@ -73,11 +83,6 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def leanest(database: Path) -> torchalgo.Optimized:
     return run("energy", cost_db=database)
-
-
-@pytest.fixture
-def product(database: Path) -> torchalgo.Optimized:
-    return run("edp", cost_db=database)
 
 
 def test_a_plan_for_energy_says_what_it_takes_and_how_long(leanest: Any) -> None:
@@ -97,17 +102,14 @@ def test_a_plan_for_energy_says_what_it_takes_and_how_long(leanest: Any) -> None
     assert min(plan.comparisons.values()) >= plan.energy.cost_uj
 
 
-def test_what_is_printed_of_an_energy_has_its_unit(leanest: Any, product: Any) -> None:
+def test_what_is_printed_of_an_energy_has_its_unit(leanest: Any) -> None:
     text = str(leanest.plan)
     head = text.splitlines()[0]
     assert "uJ" in head and "regret uJ" in head and " us" not in head
     assert " mJ in " in text and " W) by clock" in text
     compared = text.split("other plans at the same costs:")[1].splitlines()[1]
     assert compared.split("(")[0].rstrip().endswith(" mJ")
-    compared = str(product.plan).split("other plans at the same costs:")[1].splitlines()[1]
-    assert compared.split("(")[0].rstrip().endswith(" mJ ms")
-    assert "guard: energy " in text and "guard: edp " in str(product.plan)
-    assert "tied within noise" in text and "tied within noise" not in str(product.plan)
+    assert "guard: energy " in text and "tied within noise" in text
 
 
 def test_a_report_has_the_unit_of_the_plan(leanest: Any, tmp_path: Path) -> None:
@@ -118,15 +120,20 @@ def test_a_report_has_the_unit_of_the_plan(leanest: Any, tmp_path: Path) -> None
     assert f'<td class="n">{node.predicted_uj:.1f}</td>' in page
 
 
-def test_plans_for_energy_come_back_from_their_files(leanest: Any, product: Any) -> None:
-    for fast in (leanest, product):
-        again = Plan.from_json(fast.plan.to_json())
-        assert again == fast.plan
-        x = torch.rand(SHAPE)
-        applied = torchalgo.optimize(
-            make_net(), (x,), plan=again, settings=torchalgo.Settings(progress=False)
-        )
-        torch.testing.assert_close(applied(x), make_net()(x), rtol=1e-4, atol=1e-5)
+def test_a_plan_for_energy_comes_back_from_its_file(leanest: Any) -> None:
+    again = Plan.from_json(leanest.plan.to_json())
+    assert again == leanest.plan
+    x = torch.rand(SHAPE)
+    applied = torchalgo.optimize(
+        make_net(), (x,), plan=again, settings=torchalgo.Settings(progress=False)
+    )
+    torch.testing.assert_close(applied(x), make_net()(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_file_for_an_objective_that_is_gone_says_so(leanest: Any) -> None:
+    text = leanest.plan.to_json().replace('"objective": "energy"', '"objective": "edp"')
+    with pytest.raises(torchalgo.Error, match=r"latency, energy; got \"edp\", which is no longer"):
+        Plan.from_json(text)
 
 
 def test_a_plan_for_latency_has_nothing_of_energy_in_its_file(database: Path) -> None:
@@ -181,7 +188,7 @@ def test_energies_of_another_meter_are_a_miss(
         return measure(self, tasks, **options)
 
     monkeypatch.setattr("torchalgo._measure.energy_bench.EnergyBench.measure", watch)
-    with energy.use(Other()):
+    with use(Other()):
         plan = torchalgo.optimize(
             make_net(),
             (torch.rand(SHAPE),),
@@ -191,21 +198,11 @@ def test_energies_of_another_meter_are_a_miss(
     assert ran and plan.energy is not None and plan.energy.meter == "another"
 
 
-def test_edp_is_the_product_and_no_compared_plan_has_less(product: Any) -> None:
-    plan = product.plan
-    assert (plan.objective, plan.status) == ("edp", "optimal")
-    assert value_of(plan) == pytest.approx(plan.cost_us * plan.energy.cost_uj)
-    assert plan.energy.lower_bound == pytest.approx(value_of(plan))
-    assert {"fastest", "least_energy", "aten_only"} <= set(plan.comparisons)
-    assert min(plan.comparisons.values()) >= value_of(plan) * (1 - 1e-6)
-
-
-def test_overrides_are_obeyed_for_the_same_objective(leanest: Any, product: Any) -> None:
-    for fast in (leanest, product):
-        plan = fast.plan.with_overrides({"0": "aten.conv"})
-        assert plan.objective == fast.plan.objective
-        assert next(n for n in plan.nodes if n.name == "0").primitive == "aten.conv"
-        assert value_of(plan) >= value_of(fast.plan) * (1 - 1e-6)
+def test_overrides_are_obeyed_for_the_same_objective(leanest: Any) -> None:
+    plan = leanest.plan.with_overrides({"0": "aten.conv"})
+    assert plan.objective == "energy"
+    assert next(n for n in plan.nodes if n.name == "0").primitive == "aten.conv"
+    assert value_of(plan) >= value_of(leanest.plan) * (1 - 1e-6)
 
 
 def test_the_proof_of_an_energy_is_checked_in_its_unit(leanest: Any) -> None:
@@ -218,24 +215,19 @@ def test_the_proof_of_an_energy_is_checked_in_its_unit(leanest: Any) -> None:
         torchalgo.check_plan(text)
 
 
-def test_what_edp_and_energy_lack_is_refused_with_the_reason(leanest: Any, product: Any) -> None:
-    with pytest.raises(torchalgo.Error, match=r"with_proof: .* least product of two"):
-        product.plan.with_proof()
-    for fast in (leanest, product):
-        with pytest.raises(torchalgo.Error, match=r"pareto: .*objective='latency'"):
-            fast.pareto()
+def test_a_front_of_energies_is_refused_with_the_reason(leanest: Any) -> None:
+    with pytest.raises(torchalgo.Error, match=r"pareto: .*objective='latency'"):
+        leanest.pareto()
 
 
-@pytest.mark.parametrize("objective", ["energy", "edp"])
-def test_a_limit_of_weights_is_kept(database: Path, objective: str) -> None:
-    plan = run(objective, cost_db=database, weight_limit_bytes=1000).plan
+def test_a_limit_of_weights_is_kept(database: Path) -> None:
+    plan = run("energy", cost_db=database, weight_limit_bytes=1000).plan
     assert plan.weight_bytes is not None and plan.weight_bytes <= 1000
     assert "without_limits" in plan.comparisons
 
 
-@pytest.mark.parametrize("objective", ["energy", "edp"])
-def test_a_spent_budget_still_gives_a_plan_of_what_was_measured(objective: str) -> None:
-    fast = run(objective, cost_db=False, budget_s=1e-3)
+def test_a_spent_budget_still_gives_a_plan_of_what_was_measured() -> None:
+    fast = run("energy", cost_db=False, budget_s=1e-3)
     assert "out of budget" in fast.plan.method
     x = torch.rand(SHAPE)
     torch.testing.assert_close(fast(x), make_net()(x), rtol=1e-4, atol=1e-5)
@@ -244,20 +236,22 @@ def test_a_spent_budget_still_gives_a_plan_of_what_was_measured(objective: str) 
 def test_without_a_meter_it_says_what_was_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(energy.RaplMeter.__init__, "__defaults__", (tmp_path / "powercap",))
-    for objective in ("energy", "edp"):
-        with pytest.raises(torchalgo.Error, match=r"no meter: looked for.*RAPL.*energy\.use"):
-            torchalgo.optimize(
-                make_net(),
-                (torch.rand(SHAPE),),
-                objective=objective,
-                settings=torchalgo.Settings(cost_db=False, progress=False),
-            )
+    monkeypatch.setattr(meters.RaplMeter.__init__, "__defaults__", (tmp_path / "powercap",))
+    with pytest.raises(torchalgo.Error, match=r"no meter: looked for.*RAPL.*objective='latency'"):
+        torchalgo.optimize(
+            make_net(),
+            (torch.rand(SHAPE),),
+            objective="energy",
+            settings=torchalgo.Settings(cost_db=False, progress=False),
+        )
 
 
-def test_an_unknown_objective_is_refused() -> None:
-    with pytest.raises(torchalgo.Error, match=r"objective='speed', expected one of 'latency'"):
-        torchalgo.optimize(make_net(), (torch.rand(SHAPE),), objective="speed")
+@pytest.mark.parametrize("name", ["speed", "edp"])
+def test_an_unknown_objective_is_refused(name: Any) -> None:
+    with pytest.raises(
+        torchalgo.Error, match=f"objective='{name}', expected one of 'latency', 'energy'"
+    ):
+        torchalgo.optimize(make_net(), (torch.rand(SHAPE),), objective=name)
 
 
 def test_the_meter_is_read_around_a_workers_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,32 +285,31 @@ class Bank:
     def read_uj(self) -> int:
         return self.uj
 
-    def verdict(self, objective: str) -> GuardVerdict:
+    def verdict(self) -> GuardVerdict:
         taken = meter_interleaved(self.calls, self, now_s=lambda: self.clock_s)
-        return energy_verdict(*taken, objective)
+        return energy_verdict(*taken)
 
 
-@pytest.mark.parametrize("objective", ["energy", "edp"])
-def test_the_guard_compares_energies_and_keeps_the_leaner_one(objective: str) -> None:
-    good = Bank(plan=900, frozen=1000, eager=1200).verdict(objective)
+def test_the_guard_compares_energies_and_keeps_the_leaner_one() -> None:
+    good = Bank(plan=900, frozen=1000, eager=1200).verdict()
     assert (good.verdict, good.runs, good.baseline) == ("faster", "plan", "frozen")
     assert good.ratio == pytest.approx(0.9)
     assert (good.plan_uj, good.baseline_uj) == (900, 1000)
     assert good.plan_us == pytest.approx(1e4)
-    bad = Bank(plan=1100, frozen=1000).verdict(objective)
-    assert (bad.verdict, bad.runs, bad.objective) == ("slower", "baseline", objective)
+    bad = Bank(plan=1100, frozen=1000).verdict()
+    assert (bad.verdict, bad.runs, bad.objective) == ("slower", "baseline", "energy")
     assert GuardVerdict.from_json(bad.to_json()) == bad
 
 
 def test_each_call_lasts_long_enough_for_the_meter() -> None:
     bank = Bank(plan=900, frozen=1000)
     bank.interval_s = 2e-2
-    bank.verdict("energy")
-    assert bank.clock_s > 7 * 2 * energy.LOOP_STEPS * bank.interval_s
+    bank.verdict()
+    assert bank.clock_s > 7 * 2 * meters.LOOP_STEPS * bank.interval_s
 
 
 def test_a_meter_that_stands_still_decides_nothing() -> None:
-    verdict = Bank(plan=0, frozen=0).verdict("energy")
+    verdict = Bank(plan=0, frozen=0).verdict()
     assert (verdict.verdict, verdict.runs) == ("not timed", "baseline")
     assert "stood still" in verdict.reason
 
@@ -338,7 +331,7 @@ def test_a_meter_that_breaks_under_the_guard_leaves_the_baseline_and_is_asked_ag
         meter.is_broken = True
         return meter_interleaved(*args, **options)
 
-    with energy.use(meter), pytest.MonkeyPatch.context() as patch:
+    with use(meter), pytest.MonkeyPatch.context() as patch:
         patch.setattr("torchalgo._measure.guard.meter_interleaved", guarded)
         first = torchalgo.optimize(
             make_net(),
@@ -356,7 +349,7 @@ def test_a_meter_that_breaks_under_the_guard_leaves_the_baseline_and_is_asked_ag
 
 
 def test_doctor_tells_of_meters(capsys: pytest.CaptureFixture[str]) -> None:
-    with energy.use(ClockMeter()):
+    with use(ClockMeter()):
         assert main(["doctor"]) == 0
     assert "clock (20 W), every 0.02 ms" in capsys.readouterr().out
 
@@ -367,7 +360,7 @@ def test_the_command_takes_an_objective(
     torch.jit.script(make_net()).save(str(tmp_path / "net.pt"))
     files = ["optimize", str(tmp_path / "net.pt"), "--input", "1x3x12x12", "--quiet"]
     files += ["-o", str(tmp_path / "fast.pt"), "--cost-db", str(database)]
-    with energy.use(ClockMeter()):
-        assert main([*files, "--objective", "edp"]) == 0
-    assert torchalgo.load(tmp_path / "fast.pt").plan.objective == "edp"
+    with use(ClockMeter()):
+        assert main([*files, "--objective", "energy"]) == 0
+    assert torchalgo.load(tmp_path / "fast.pt").plan.objective == "energy"
     capsys.readouterr()

@@ -149,9 +149,8 @@ def optimize(
         budget_s: the most seconds of the whole call. None: 90 s for each plan. float("inf"): no
             limit. If the time is short, fewer primitives are measured, and the plan may be slower.
             Several plans get equal parts of the time. See "Time" in docs/measuring.md.
-        objective: the quantity that the plan minimizes: "latency", "energy", or "edp", which is
-            energy x latency of the whole model. The last two need a meter: the CPU's RAPL counters,
-            the GPU's, or your own (torchalgo.energy.use). See docs/energy.md.
+        objective: the quantity that the plan minimizes: "latency" or "energy". Energy needs a
+            counter: the CPU's (RAPL) or the GPU's (NVML). See docs/energy.md.
         max_error: the largest relative L2 error of the outputs for the example inputs, compared
             with the model's, and of each layer that keeps the model's type, compared with f64. If
             the outputs of a plan exceed it, other primitives are chosen for the layers where this

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 import torchalgo
-from torchalgo import _C, energy
+from torchalgo import _C
 from torchalgo._db import CostStore, files
 from torchalgo._db.environment import onednn_version
 from torchalgo._ir.plan.text_table import text_table
+from torchalgo._measure import meters
 from torchalgo_cli.doctor import wheel_facts
 
 OPTIONAL = ("numpy", "torchvision", "lightgbm", "pynvml")
@@ -45,7 +46,7 @@ def examine() -> dict[str, dict[str, Any]]:
         "wheel": wheel_facts(),
         "cpu": _cpu(),
         "gpu": _gpu(),
-        "energy meters": energy.describe_meters(_devices()),
+        "energy meters": meters.describe_meters(_devices()),
         "algorithms": _algorithms(),
         "cost database": _database(),
         "optional": {name: _is_installed(name) for name in OPTIONAL},

@@ -24,8 +24,8 @@ from torchalgo._C import Error
 from torchalgo._ir.bounds import Peaks, family_of, sibling_floor
 from torchalgo._ir.costs import TICKS_PER_NS, Cost, CostFile, Key, Passed, key_of, summarize
 from torchalgo._ir.failures import Failure
+from torchalgo._measure.meters import LOOP_STEPS, Meter
 from torchalgo._measure.sampling import Bench
-from torchalgo.energy import LOOP_STEPS, Meter
 
 Task = tuple[str, _C.Primitive]
 

@@ -19,7 +19,7 @@ from torchalgo._base.own_thread import apply_where_it_runs
 from torchalgo._base.stats import is_faster
 from torchalgo._ir.plan import GuardVerdict, Plan
 from torchalgo._measure.baselines import BENCHMARK, Call
-from torchalgo.energy import LOOP_STEPS, Meter
+from torchalgo._measure.meters import LOOP_STEPS, Meter
 
 LEAST_ROUNDS = 7  # a verdict needs at least this many
 CLEAR_ROUNDS = 3  # or this many, if the plan won in each
@@ -137,9 +137,9 @@ def meter_interleaved(
 
 
 def energy_verdict(
-    times: Mapping[str, list[float]], energies: Mapping[str, list[float]], objective: str
+    times: Mapping[str, list[float]], energies: Mapping[str, list[float]]
 ) -> GuardVerdict:
-    """Compares the plan with the fastest baseline by energy, or by energy times time.
+    """Compares the plan with the leanest baseline by energy.
 
     Works as guard_verdict does. Returns the verdict of a plan that was not timed if the meter did
     not count.
@@ -147,21 +147,16 @@ def energy_verdict(
     Args:
         times: in ns, by call and round.
         energies: in nJ, by call and round.
-        objective: "edp" compares the products, anything else the energies.
     """
     if min(map(min, energies.values())) <= 0:
         return untimed_verdict("the meter stood still while the plan ran")
-    values = {
-        name: [e * t if objective == "edp" else e for e, t in zip(nj, times[name], strict=True)]
-        for name, nj in energies.items()
-    }
-    verdict = guard_verdict(values)
+    verdict = guard_verdict(energies)
     other = verdict.baseline
     return dataclasses.replace(
         verdict,
         plan_us=statistics.median(times["plan"]) / 1000,
         baseline_us=statistics.median(times[other]) / 1000,
-        objective=objective,  # type: ignore[arg-type]
+        objective="energy",
         plan_uj=statistics.median(energies["plan"]) / 1000,
         baseline_uj=statistics.median(energies[other]) / 1000,
     )

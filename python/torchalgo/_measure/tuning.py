@@ -207,18 +207,13 @@ class Tuning:
         phase = Phase.CHECKING if self.phase is Phase.MEASURING else self.phase
         return self.state.known_plan(phase, Question(limits=limits))
 
-    def solve_known(
-        self,
-        forced: Mapping[int, str],
-        planner: Planner = _C.make_plan,
-        limits: Limiting | None = None,
-    ) -> _C.Plan:
+    def solve_known(self, forced: Mapping[int, str], limits: Limiting | None = None) -> _C.Plan:
         """Returns the cheapest plan that keeps the overrides `forced`, with the known costs.
 
         Raises: torchalgo.Error if the plan needs a primitive that was never run.
         """
         phase = Phase.FINISHED if self.phase is Phase.FINISHED else Phase.CHECKING
-        question = Question(planner, limits, options={"with_regrets": True})
+        question = Question(limits=limits, options={"with_regrets": True})
         try:
             with self.timings.step("solve"):
                 plan, _ = solve(with_forced(self.knowledge, forced), phase, question)

@@ -30,7 +30,7 @@ def compare_planners(
     """
     plans: dict[str, _C.Plan] = {}
 
-    def add(name: str, planner: Planner = objective.planner, **options: Any) -> None:
+    def add(name: str, planner: Planner = _C.make_plan, **options: Any) -> None:
         try:
             plans[name] = tuning.settle(planner, checked=False, rough=True, **options)
         except Error:
@@ -40,8 +40,7 @@ def compare_planners(
     add("aten_only", limits=Limits(tuning, may_run=is_pytorchs))
     for layout in usual_layouts(tuning.graph, tuning.found):
         add(f"single_layout_{layout}", layouts=[layout])
-    if objective.local_planner is not None:
-        add("local_optimum", objective.local_planner, fastest_alone=True)
+    add("local_optimum", _C.make_local_plan, fastest_alone=True)
     for name, planner in objective.other_planners().items():
         add(name, planner)
     if is_limited:

@@ -40,13 +40,13 @@ class Facts:
 FindFacts = Callable[[], Facts]
 
 
-def facts_of_tuning(tuning: Tuning, has_costs: bool) -> Facts:
-    """Returns the facts that a tuning knows, without costs unless `has_costs`."""
+def facts_of_tuning(tuning: Tuning) -> Facts:
+    """Returns the facts that a tuning knows."""
     peaks = tuning.knowledge.peaks
 
     def known(candidate: _C.Candidate) -> KnownCost:
         key = key_of(candidate.problem, candidate.primitive)
-        cost = tuning.costs.get(native_key(key)) if has_costs else None
+        cost = tuning.costs.get(native_key(key))
         return KnownCost(
             *_spelled(candidate),
             cost=None if cost is None else micro(cost[0]),

@@ -15,7 +15,6 @@ from torchalgo._base.f32_precision import cpu_is_exact
 from torchalgo._ir.costs import Key, key_of
 from torchalgo._ir.plan import PlanNode
 from torchalgo._measure.knowledge import Knowledge, is_trusted
-from torchalgo._measure.steps import Planner
 from torchalgo._measure.tuning import Tuning
 from torchalgo._plan.sensitivities import Sensitivity
 
@@ -73,7 +72,6 @@ class Limits:
     """
 
     tuning: Tuning
-    planner: Planner = _C.make_plan
     # True for the primitives that a plan may use; None: any. Overrides stay in force.
     may_run: Callable[[str], bool] | None = None
     weight_limit_bytes: int | None = None
@@ -86,12 +84,10 @@ class Limits:
     misses: int = 0  # the number of plans whose outputs missed the bound
 
     @staticmethod
-    def of(
-        tuning: Tuning, weight_limit_bytes: int | None = None, planner: Planner = _C.make_plan
-    ) -> Limits:
+    def of(tuning: Tuning, weight_limit_bytes: int | None = None) -> Limits:
         """Returns the limits before any plan's outputs have missed their bound."""
         packed = [] if weight_limit_bytes is None else _C.packed_bytes_of(tuning.found)
-        return Limits(tuning, planner, weight_limit_bytes=weight_limit_bytes, packed_bytes=packed)
+        return Limits(tuning, weight_limit_bytes=weight_limit_bytes, packed_bytes=packed)
 
     def with_own_kernels(self) -> Limits:
         """Returns limits under which neither PyTorch nor another library runs any call."""
@@ -112,14 +108,14 @@ class Limits:
 
         Raises: torchalgo.Error if no plan keeps the limits.
         """
-        native, limits = self.tuning.settle(self.planner, limits=self, **options), self
+        native, limits = self.tuning.settle(limits=self, **options), self
         for _ in range(MOST_SOLVES):
             found = self.predict(native)
             if self.bound is None or self.gain * found.error <= self.bound or found.casts <= 1.0:
                 break
             limits = limits._with_casts_of(found)
             try:
-                native = self.tuning.settle(self.planner, limits=limits, **options)
+                native = self.tuning.settle(limits=limits, **options)
             except _C.Error:  # no plan keeps the tighter bound
                 break
         return native

@@ -12,16 +12,14 @@ from torchalgo._ir.costs import key_of, native_key
 from torchalgo._ir.plan import Plan, PlanProof
 from torchalgo._measure.steps import Question
 from torchalgo._plan.limits import Limits
-from torchalgo._plan.objective import Latency
 from torchalgo.verify.check_plan import check_plan
 
 
-def prover(limits: Limits, objective: Latency) -> Callable[[Plan], PlanProof]:
+def prover(limits: Limits) -> Callable[[Plan], PlanProof]:
     """Returns the function behind plan.with_proof, which solves again and checks the proof."""
     tuning = limits.tuning
 
     def prove(plan: Plan) -> PlanProof:
-        objective.refuse("with_proof")
         graph, found, transforms, costs, allow = tuning.planner_input(Question(limits=limits))
         native, _ = _C.make_plan(
             graph, found, transforms, costs,

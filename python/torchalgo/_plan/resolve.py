@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from torchalgo import _C
+from torchalgo._C import Error
 from torchalgo._ir.overrides import forced_primitives
 from torchalgo._ir.plan import Plan
 from torchalgo._measure.tuning import Tuning
@@ -24,7 +25,7 @@ def resolver(
         forced = forced_primitives(imported.graph, limits.tuning.found, overrides)
         is_own = all(map(_C.has_own_kernel, forced.values()))
         kept = limits if is_own else limits.without_filter()
-        native = limits.tuning.solve_known(forced, limits.planner, kept)
+        native = limits.tuning.solve_known(forced, kept)
         return dataclasses.replace(describe(native), resolve=resolve, **kept.described(native))
 
     return resolve
@@ -44,7 +45,11 @@ def front_finder(
     """
 
     def find_front(over: Quantity, max_points: int, time_limit_s: float) -> Front:
-        objective.refuse("pareto")
+        if objective.name != "latency":
+            raise Error(
+                "TA2501 pareto: fronts show time and memory, and this plan was made for"
+                f" {objective.name}: use optimize(model, x, objective='latency').pareto()"
+            )
         if over == "error":
             check_points(max_points)
             plans = find_errors(max_points, time_limit_s)

@@ -23,7 +23,6 @@ from torchalgo._measure.sampling import cold_bytes
 from torchalgo._measure.tuning import Tuning
 from torchalgo._plan.describe import Describer
 from torchalgo._plan.limits import Limits
-from torchalgo._plan.objective import Latency
 from torchalgo._plan.preparation import Prepared
 from torchalgo._plan.sensitivities import SENSITIVITY_SHARE, Sensitivity, sensitivities_of
 from torchalgo._plan.start_tuning import start_tuning
@@ -80,7 +79,7 @@ class ErrorFront:
             sensitivities = self.sensitivities or sensitivities_of(
                 prepared.imported, prepared.inputs, SENSITIVITY_SHARE * call.deadline.budget_s
             )
-            search = _Search(prepared, options, tuning, objective, sensitivities, CallBudget(call))
+            search = _Search(prepared, options, tuning, sensitivities, CallBudget(call))
             points = search.run(max_points)
             call.progress.finish("planned", is_whole=not tuning.is_stopped)
         if not points:
@@ -110,7 +109,6 @@ class _Search:
     prepared: Prepared
     options: Options
     tuning: Tuning
-    objective: Latency
     sensitivities: Sequence[Sensitivity]
     budget: CallBudget
 
@@ -159,7 +157,7 @@ class _Search:
         """Returns the cheapest plan under `bound`; None if the outputs of no plan keep it."""
         options = dataclasses.replace(self.options, max_error=bound)
         own = self.prepared.capture_error
-        limits = Limits.of(self.tuning, options.weight_limit_bytes, self.objective.planner)
+        limits = Limits.of(self.tuning, options.weight_limit_bytes)
         limits = limits.predicting(self.sensitivities, bound - own)
         tuned = bind_exact_plan(self.prepared, limits, options, self.budget)
         if not tuned.error <= bound:

@@ -61,7 +61,7 @@ class Finalists:
             left_alone=left_nodes(prepared.imported, chosen.left_us),
             comparisons=compared_costs(chosen.weaker, objective),
             resolve=resolver(prepared.imported, limits, describe),
-            prove=prover(limits, objective),
+            prove=prover(limits),
         )
         return Finalists(plan, tuned.scripted, tuned.error, chosen.single, describe)
 
@@ -271,6 +271,6 @@ def result_of(
         str(prepared.where),
         front_finder(tuning, describe, describe.objective, find_errors),
         prepared.graph.to_text(),
-        functools.partial(facts_of_tuning, tuning, plan.objective != "edp"),
+        functools.partial(facts_of_tuning, tuning),
         tuning.is_interrupted or (plan.guard is not None and plan.guard.reason == INTERRUPTED),
     )

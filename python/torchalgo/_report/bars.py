@@ -29,7 +29,6 @@ _TEXTS = {
     "without_limits": "the best plan without the limits",
     "optimum": "the best choice of all layers together (global optimum)",
     "fastest": "the fastest plan",
-    "least_energy": "the plan with the least energy",
 }
 
 

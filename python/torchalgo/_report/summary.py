@@ -133,8 +133,6 @@ def proof_of(plan: Plan) -> Proof:
     ]
     if plan.unmeasured:
         sentences.append("Some of these times were not measured but predicted.")
-    if plan.objective == "edp":
-        return Proof(_status(plan), tuple(sentences), ("No certificate exists for edp.",))
     lines, is_false = _check(plan)
     return Proof(_status(plan), tuple(sentences), lines, is_false)
 
@@ -184,8 +182,7 @@ def _check(plan: Plan) -> tuple[tuple[str, ...], bool]:
 def facts_lines(plan: Plan) -> list[tuple[str, str]]:
     """Returns names and texts of the facts about a plan; "not known" where a file lacks them."""
     lines = [("predicted", in_ms(plan.cost_us)), ("tuning", plan.method or "not known")]
-    if plan.objective != "edp":
-        lines.append(("tied layers", f"{plan.ties}: the runner-up may be as good, within noise"))
+    lines.append(("tied layers", f"{plan.ties}: the runner-up may be as good, within noise"))
     lines.append(("packed weights", _bytes(plan.weight_bytes)))
     lines.append(("model's own weights", _bytes(plan.plain_weight_bytes)))
     lines.append(("largest workspace", _bytes(plan.workspace_bytes)))

@@ -18,7 +18,10 @@ IF_SET = {"in_file": "if set"}  # written only if its value is not the default
 IN_MEMORY = {"in_file": "never"}
 
 # Words that older files may have, and why they are refused.
-GONE = {"nChw8c": ", which is no longer a layout, since no algorithm used it: make a new plan"}
+GONE = {
+    "nChw8c": ", which is no longer a layout, since no algorithm used it: make a new plan",
+    "edp": ", which is no longer an objective: make a new plan",
+}
 
 
 def encode(value: Any) -> Any:

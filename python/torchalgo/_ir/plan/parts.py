@@ -15,7 +15,7 @@ MOST_WAITING = 0.15  # part of the time; times of a process that waited longer a
 
 Layout = Literal["nchw", "nhwc", "nhwc.bf16", "nChw16c"]
 LAYOUTS: tuple[Layout, ...] = typing.get_args(Layout)
-Objective = Literal["latency", "energy", "edp"]  # edp: energy x time of the whole plan
+Objective = Literal["latency", "energy"]
 OBJECTIVES: tuple[Objective, ...] = typing.get_args(Objective)
 
 
@@ -97,11 +97,11 @@ class PlanTransform:
 
 @dataclass(frozen=True)
 class PlanEnergy:
-    """The prediction for a plan for "energy" or "edp", as counted by `meter`."""
+    """The prediction for a plan for "energy", as counted by `meter`."""
 
     meter: str
     cost_uj: float
-    lower_bound: float  # bound of the objective for all plans: in uJ, or in uJ x us for edp
+    lower_bound: float  # of the energies of all plans, in uJ
 
 
 @dataclass(frozen=True)

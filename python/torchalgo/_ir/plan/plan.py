@@ -39,8 +39,7 @@ class Plan(ShownAsText):
     """The primitives and layout changes of a model, with their costs. `print(plan)` explains it.
 
     Equal plans compare equal. Ticks are 1/1024 ns. If the objective is energy, ticks are 1/1024 nJ,
-    and lower_bound_us is 0, since nothing is proven about the time. If it is edp, ticks count time,
-    and lower_bound_ticks / cost_ticks is the bound of energy x time divided by its value.
+    and lower_bound_us is 0, since nothing is proven about the time.
 
     Example:
         plan = torchalgo.optimize(model, (x,)).plan
@@ -58,7 +57,7 @@ class Plan(ShownAsText):
     method: str
     nodes: list[PlanNode]
     transforms: list[PlanTransform]
-    # Predicted values of weaker planners, in us, uJ or uJ x us as the objective.
+    # Predicted values of weaker planners, in us or uJ as the objective.
     comparisons: dict[str, float] = field(default_factory=dict)
     ties: int = 0  # layers whose runner-up is within noise
     # Relative L2 error of the outputs of the planned module, and of the frozen module, against the

@@ -46,8 +46,7 @@ def _predicted(plan: Plan) -> str:
     if plan.energy is None:
         return in_ms(plan.cost_us)
     watts = f" ({plan.energy.cost_uj / plan.cost_us:.3g} W)" if plan.cost_us else ""
-    text = f"{in_mj(plan.energy.cost_uj)} in {in_ms(plan.cost_us)}{watts} by {plan.energy.meter}"
-    return f"{format_value('edp', value_of(plan))}: {text}" if plan.objective == "edp" else text
+    return f"{in_mj(plan.energy.cost_uj)} in {in_ms(plan.cost_us)}{watts} by {plan.energy.meter}"
 
 
 def _layouts(src: str, dst: str) -> str:
@@ -170,8 +169,6 @@ def _proof(plan: Plan) -> str:
     if plan.guard is not None and plan.guard.rounds:
         measured = f", measured {in_ms(plan.guard.plan_us)}"
     ties = f"; {plan.ties} layer{'s' * (plan.ties != 1)} tied within noise"
-    if plan.objective == "edp":  # the regrets of layers do not exist for a product of sums
-        ties = ""
     kind = "partly predicted" if plan.unmeasured else "measured"
     if plan.unproven:
         found = "the best found for" if plan.status == "optimal" else _above(plan, "best bound of")

@@ -21,9 +21,7 @@ def in_mj(uj: float) -> str:
 
 def format_value(objective: Objective, value: float) -> str:
     """Formats a value of the objective with its unit."""
-    if objective == "latency":
-        return in_ms(value)
-    return in_mj(value) if objective == "energy" else f"{value / 1e6:.4g} mJ ms"
+    return in_ms(value) if objective == "latency" else in_mj(value)
 
 
 def unit_of(plan: Plan) -> str:
@@ -41,10 +39,8 @@ def regret_of(node: PlanNode, plan: Plan) -> float | None:
 
 
 def value_of(plan: Plan) -> float:
-    """Returns the plan's value of the objective in us, uJ or uJ x us."""
-    if plan.energy is None:
-        return plan.cost_us
-    return plan.energy.cost_uj * (plan.cost_us if plan.objective == "edp" else 1.0)
+    """Returns the plan's value of the objective in us or uJ."""
+    return plan.cost_us if plan.energy is None else plan.energy.cost_uj
 
 
 def lower_bound_of(plan: Plan) -> float:

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Energy counters of this machine, for objective="energy" and "edp".
-
-    with torchalgo.energy.use(MyMeter()):  # your own: a plug with a serial line, a BMC
-        fast = torchalgo.optimize(model, (x,), objective="energy")
+"""Energy counters of this machine, for objective="energy".
 
 docs/energy.md says what is measured and what that includes.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,7 +29,7 @@ LOOP_STEPS = 50
 
 
 class Meter(Protocol):
-    """A counter of energy. Write a class with these members for a meter of your own.
+    """A counter of energy.
 
     Attributes:
         name: stored in the database. Costs of another meter are not used.
@@ -41,12 +37,6 @@ class Meter(Protocol):
         interval_s: the counter steps at least every `interval_s` seconds.
         step_uj: the counter steps by at least `step_uj` microjoules. Measurements last long enough
             that single steps do not matter.
-
-    Example:
-        class Plug:
-            name, covers, interval_s, step_uj = "plug 7", "the whole machine", 0.1, 1000.0
-
-            def read_uj(self) -> int: ...
     """
 
     name: str
@@ -88,8 +78,6 @@ class RaplMeter:
     Args:
         root: the folder of the counters.
     Raises: torchalgo.Error if there is no counter, or it cannot be read.
-
-    Example: torchalgo.energy.set_meter(torchalgo.energy.RaplMeter())
     """
 
     def __init__(self, root: Path = POWERCAP) -> None:
@@ -162,8 +150,6 @@ class NvmlMeter:
         library: the module pynvml; None imports it. Tests pass a substitute.
         now_s: a clock, in seconds.
     Raises: torchalgo.Error if there is no pynvml, no driver, no such GPU, or no counter.
-
-    Example: torchalgo.energy.set_meter(torchalgo.energy.NvmlMeter("GPU-..."))
     """
 
     def __init__(
@@ -223,55 +209,17 @@ def _nvml_of(device: _C.Device) -> NvmlMeter:
     return NvmlMeter(f"GPU-{uuid}")
 
 
-# ---- the choice of a meter
-# -------------------------------------------------------------------------
-
-_chosen: Meter | None = None
-
-
-def set_meter(meter: Meter | None) -> Meter | None:
-    """Sets the meter of this process for objective="energy" and "edp".
-
-    Args:
-        meter: None restores the machine's own meter.
-    Returns: the meter that was set before; None if there was none.
-
-    Example: before = torchalgo.energy.set_meter(MyMeter())
-    """
-    global _chosen
-    before, _chosen = _chosen, meter
-    return before
-
-
-@contextlib.contextmanager
-def use(meter: Meter) -> Iterator[Meter]:
-    """Sets the meter inside a `with` block, and restores the one before afterwards.
-
-    Yields: `meter`.
-
-    Example:
-        with torchalgo.energy.use(MyMeter()):
-            fast = torchalgo.optimize(model, (x,), objective="energy")
-    """
-    before = set_meter(meter)
-    try:
-        yield meter
-    finally:
-        set_meter(before)
+# ---- the meter of a device -----------------------------------------------------------------------
 
 
 def find_meter(device: _C.Device | None = None) -> Meter:
-    """Returns the meter for a device: the one that was set, or else the machine's own.
+    """Returns the meter of a device. Tests replace this function.
 
     Args:
         device: None is the CPU.
     Raises: torchalgo.Error if there is none. It says which one was looked for, why that failed, and
         what to do.
-
-    Example: torchalgo.energy.find_meter().read_uj()
     """
-    if _chosen is not None:
-        return _chosen
     own: Callable[[], Meter] = RaplMeter if device is None else lambda: _nvml_of(device)
     try:
         return own()
@@ -279,8 +227,8 @@ def find_meter(device: _C.Device | None = None) -> Meter:
         where = "the CPU's RAPL counters" if device is None else "the GPU's counter through NVML"
         raise Error(
             with_inner_code(
-                f"TA3302 energy: there is no meter: looked for {where}. {problem}. Set a meter of"
-                " your own with torchalgo.energy.use(meter), or use objective='latency'"
+                f"TA3302 energy: there is no meter: looked for {where}. {problem}. Or use"
+                " objective='latency'"
             )
         ) from None
 
@@ -291,8 +239,6 @@ def describe_meters(devices: Sequence[_C.Device | None] = (None,)) -> dict[str, 
     Args:
         devices: None is the CPU.
     Returns: a dict from "cpu" or "cuda:<index>" to the text.
-
-    Example: print(torchalgo.energy.describe_meters()["cpu"])
     """
     found = {}
     for device in devices:
