@@ -2,7 +2,6 @@
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "aten_algo/strided.h"
@@ -54,10 +53,6 @@ Offer offer_conv(const Problem& problem, const Device&) {
   if (conv == nullptr) return {{}, "runs convolutions only"};
   if (!conv->epilogue.empty() && conv->epilogue != Epilogue{PostOp::kBias}) {
     return {{}, "ATen convolution fuses only the bias"};
-  }
-  const auto dst = conv_dst_sizes(*conv);
-  if (std::any_of(dst.begin(), dst.end(), [](std::int64_t size) { return size < 1; })) {
-    return {{}, "the filter is larger than the padded image"};
   }
   Offer offer = offer_strided("aten.conv");
   if (conv->direction == Direction::kBackwardFilter) {

@@ -12,12 +12,7 @@ namespace torchalgo::aten {
 namespace {
 
 Offer offer_pool(const Problem& problem, const Device& device) {
-  const auto* pool = std::get_if<PoolProblem>(&problem);
-  if (pool == nullptr) return {{}, "runs poolings only"};
-  if (pool->kind != PoolKind::kAdaptiveAverage &&
-      (2 * pool->pad_h > pool->r || 2 * pool->pad_w > pool->s)) {
-    return {{}, "ATen pads by half a window at most"};
-  }
+  if (!std::holds_alternative<PoolProblem>(problem)) return {{}, "runs poolings only"};
   return offer_with_bf16("aten.pool", problem, device);
 }
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <ATen/Context.h>
 #include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -13,8 +12,8 @@
 #include "provider/kernel.h"
 
 // Runs oneDNN's fused convolution as PyTorch's Inductor does. The ops mkldnn::* are not public API.
-// So they are looked up by name and called boxed: if a signature changes, the algorithm refuses and
-// does not crash.
+// So they are looked up by name and called boxed: if a signature changes, or torch was built
+// without oneDNN, the algorithm refuses and does not crash.
 namespace torchalgo::aten {
 namespace {
 
@@ -63,7 +62,6 @@ Offer offer_prepacked(const Problem& problem, const Device& device) {
   if (conv->is_3d) return {{}, "2-D only"};
   if (conv->dtype != DType::kF32) return {{}, "needs f32"};
   if (!is_padded_evenly(*conv)) return {{}, "needs as many zeros before the image as after it"};
-  if (!at::hasMKLDNN()) return {{}, "this torch was built without oneDNN"};
   const FusedOps& ops = fused_ops();
   if (!ops.reorder || !ops.unary || !ops.binary) {
     return {{}, "this torch lacks mkldnn::_convolution_pointwise as torch 2.11 has it"};

@@ -88,7 +88,7 @@ Refusal refuse_fft(const ConvProblem& p, const Layouts& layouts, bool is_tiled) 
   if (is_tiled && std::max({p.t, p.r, p.s}) > limit) {
     return fmt::format("needs a filter up to {} in each direction", limit);
   }
-  if (p.r <= p.pad_h || p.s <= p.pad_w || (p.is_3d && p.t <= p.pad_d)) {
+  if (p.r <= p.pad_h || p.s <= p.pad_w || p.t <= p.pad_d) {
     return "needs a filter larger than the padding";
   }
   return std::nullopt;

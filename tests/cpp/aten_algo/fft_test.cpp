@@ -52,8 +52,10 @@ TEST(Fft, OffersTilesUpToTheImage) {
 TEST(Fft, RefusesWithAReason) {
   EXPECT_EQ(refusal_of("fwd_f32_n1c8h14w14_k8r5s5_st1x1_pad2x2_dil1x1_g1"),
             "needs a filter of at least 7x7, got 5x5");
-  EXPECT_EQ(refusal_of("fwd_f32_n1c8h14w14_k8r7s7_st2x2_pad3x3_dil1x1_g1"),
-            "needs stride 1, got 2x2");
+  EXPECT_EQ(refusal_of("fwd_f32_n1c8h14w14_k8r7s7_st2x1_pad3x3_dil1x1_g1"),
+            "needs stride 1, got 2x1");
+  EXPECT_EQ(refusal_of("fwd_f32_n1c8h14w14_k8r7s7_st1x2_pad3x3_dil1x1_g1"),
+            "needs stride 1, got 1x2");
   EXPECT_EQ(refusal_of("fwd_f32_n1c8h20w20_k8r7s7_st1x1_pad3x3_dil2x2_g1"),
             "needs dilation 1, got 2x2");
   EXPECT_EQ(refusal_of("fwd_f32_n1c8h14w14_k8r7s7_st1x1_pad3x3_dil1x1_g2"), "needs 1 group, got 2");

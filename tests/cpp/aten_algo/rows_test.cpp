@@ -131,6 +131,8 @@ const std::vector<const char*> kPrepackedProblems = {
     "fwd_f32_n2c16h1w1_k16r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu",
     "fwd_f32_n2c16h5w5_k1r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu",
     "fwd_f32_n2c1h5w1_k4r1s1_st1x1_pad0x0_dil1x1_g1+bias+add+relu",
+    "fwd_f32_n1c2h28w3_k1r3s3_st1x2_pad0x0_dil1x1_g1",
+    "fwd_f32_n1c1h28w5_k4r3s3_st1x2_pad0x0_dil1x1_g1",
 };
 
 double max_rel_error(DType dtype) {
@@ -364,6 +366,9 @@ TEST(AtenRows, RefuseWithAReason) {
   };
   for (const auto& [row, problem, reason] : kCases)
     EXPECT_EQ(refusal(row, problem.c_str()), reason) << row << " " << problem;
+  EXPECT_EQ(
+      find_algorithm(aten_algorithms(), "aten.eltwise")->offer(EltwiseProblem(), Device()).refusal,
+      "needs exactly one activation");
 }
 
 }  // namespace

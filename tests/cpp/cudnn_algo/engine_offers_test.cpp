@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -208,10 +209,29 @@ TEST(EngineOffers, OfferOneSaysWhatANameShouldBe) {
     const Primitive primitive{name, Layout::kNchw, Layout::kNchw, 0};
     return fake.row("cudnn9.conv.e0").offer_one(problem, fake_device(), primitive).refusal;
   };
-  EXPECT_NE(refusal("cudnn9.conv.22").find("expected cudnn9.conv.e<number>"), std::string::npos);
+  for (const char* name : {"cudnn9.conv.22", "cudnn9.conv_bwd_data.e0"})
+    EXPECT_NE(refusal(name).find("expected cudnn9.conv.e<number>"), std::string::npos) << name;
   EXPECT_EQ(refusal("cudnn9.conv.e99"), "cuDNN 9.19.0 has no engine of this number");
   EXPECT_NE(refusal("cudnn9.conv.e2{TILE_SIZE=1}"), "");
   EXPECT_EQ(refusal("cudnn9.conv.e0"), "");
+}
+
+TEST(EngineOffers, SaysThatNoneTakesTheProblem) {
+  FakeRows fake;
+  std::optional<DescriptorType> last;
+  const auto api = fake::intercept(fake.cudnn.api(), [&](const fake::CallRecord& record) {
+    if (record.created) last = record.created;
+    const bool is_engine = record.function == "finalize" && last == DescriptorType::kEngine;
+    return is_engine ? std::optional(kNotSupported) : std::nullopt;
+  });
+  fake.rows = cudnn_algorithms(api, fake.cudnn.runtime());
+  const Problem problem = parse_problem("fwd_f16" + kSizes);
+  const Algorithm& row = fake.row("cudnn9.conv.e0");
+  EXPECT_EQ(row.offer(problem, fake_device()).refusal,
+            "none of the 7 engines of cuDNN 9.19.0 takes this problem on sm_90");
+  EXPECT_EQ(row.offer_one(problem, fake_device(), {"cudnn9.conv", Layout::kNchw, Layout::kNchw, 0})
+                .refusal,
+            "the heuristics of cuDNN 9.19.0 propose no engine for this problem");
 }
 
 TEST(EngineOffers, OffersTheHeuristicsBestForItsOwnName) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -213,10 +214,26 @@ TEST(LegacyOffers, SetsFmaMathForStrictF32) {
 TEST(LegacyOffers, OfferOneSaysWhatANameShouldBe) {
   FakeRows fake;
   const Problem problem = parse_problem("fwd_f32_" + kSizes);
-  const Offer offer = offer_exact(fake.row("cudnn_legacy.fwd.9"), problem, fake_device(),
-                                  "cudnn_legacy.fwd.9", Layout::kNchw, Layout::kNchw);
-  EXPECT_NE(offer.refusal.find("expected cudnn_legacy.fwd.<0 to 7>"), std::string::npos)
-      << offer.refusal;
+  for (const std::string name : {"cudnn_legacy.fwd.9", "cudnn_legacy.bwd_data.1"}) {
+    const Offer offer =
+        fake.row("cudnn_legacy.fwd.9")
+            .offer_one(problem, fake_device(), {name, Layout::kNchw, Layout::kNchw});
+    EXPECT_NE(offer.refusal.find("expected cudnn_legacy.fwd.<0 to 7>"), std::string::npos)
+        << offer.refusal;
+  }
+}
+
+TEST(LegacyOffers, SaysThatNoneTakesTheProblem) {
+  FakeRows fake;
+  fake.rows = cudnn_algorithms(
+      fake::intercept(fake.cudnn.api(),
+                      [](const fake::CallRecord& record) {
+                        const bool is_question = record.function == "legacy.get_forward_workspace";
+                        return is_question ? std::optional(kNotSupported) : std::nullopt;
+                      }),
+      fake.cudnn.runtime());
+  EXPECT_EQ(offer_of(fake, "fwd_f32_" + kSizes, fake_device()).refusal,
+            "none of the 8 legacy algorithms takes this problem on sm_90");
 }
 
 TEST(LegacyOffers, RefusesWithoutItsFunctions) {
@@ -282,9 +299,14 @@ TEST(LegacyRules, RefuseByTheDocumentedTable) {
             "needs padded images up to 256x256, got 11x257");
   EXPECT_EQ(refusal("fwd_f32_n1c4h99w99_k4r33s3_st1x1_pad1x1_dil1x1_g1", 5),
             "needs a filter up to 32 in each direction");
+  EXPECT_EQ(refusal("fwd_f32_n1c4h99w99_k4r33s3_st1x1_pad1x1_dil1x1_g1", 4), "");
+  EXPECT_EQ(refusal("fwd_f32_n1c4d5h99w99_k4t3r17s3_st1x1x1_pad1x1x1_dil1x1x1_g1", 5),
+            "needs a filter up to 16 in each direction");
   EXPECT_EQ(refusal("fwd_f64_n1c4h1w99_k4r1s33_st1x1_pad0x1_dil1x1_g1", 5), "");
-  EXPECT_EQ(refusal("fwd_f32_n1c4h9w9_k4r3s3_st1x1_pad3x1_dil1x1_g1", 5),
-            "needs a filter larger than the padding");
+  for (const char* conv :
+       {"n1c4h9w9_k4r3s3_st1x1_pad3x1_dil1x1_g1", "n1c4h9w9_k4r3s3_st1x1_pad1x3_dil1x1_g1",
+        "n1c4d5h9w9_k4t3r3s3_st1x1x1_pad3x1x1_dil1x1x1_g1"})
+    EXPECT_EQ(refusal(std::string("fwd_f32_") + conv, 5), "needs a filter larger than the padding");
   EXPECT_EQ(refusal("fwd_bf16_" + kSizes, 6), "is not documented for bf16");
   EXPECT_EQ(refusal("fwd_f64_" + kSizes, 7), "is not documented for f64");
   EXPECT_EQ(refusal("fwd_f32_n1c4h9w9_k4r7s7_st1x1_pad2x2_dil1x1_g1", 7),

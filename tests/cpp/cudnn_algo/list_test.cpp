@@ -5,6 +5,9 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+
 #include "all_algorithms.h"
 #include "base/error.h"
 #include "cudnn_algo/fake_device.h"
@@ -58,6 +61,18 @@ TEST(CudnnAlgorithms, RefuseWhatIsNoConvolutionOfTheirs) {
   fake::FakeRows fake;
   for (const Algorithm& row : fake.rows) {
     EXPECT_NE(row.offer(parse_problem("relu_f32_n1c4h5w5"), fake_device()).refusal, "");
+  }
+}
+
+TEST(CudnnAlgorithms, RefuseBlockedLayouts) {
+  const fake::FakeRows fake;
+  const Problem problem = parse_problem("fwd_f16_n2c16h8w8_k16r3s3_st1x1_pad1x1_dil1x1_g1");
+  for (const std::string name : {"cudnn9.conv.e0", "cudnn_legacy.fwd.1"}) {
+    for (const auto& [src, dst] :
+         {std::pair{Layout::kNchw, Layout::kNChw16c}, std::pair{Layout::kNChw16c, Layout::kNchw}}) {
+      EXPECT_EQ(fake.row(name).offer_one(problem, fake_device(), {name, src, dst}).refusal,
+                kStridedOnly);
+    }
   }
 }
 

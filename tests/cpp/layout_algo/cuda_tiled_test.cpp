@@ -74,7 +74,9 @@ TEST(CudaTiled, RefusesWithAReason) {
     return row.offer(parse_problem(text), any_gpu()).refusal;
   };
   EXPECT_EQ(refusal("transform_f64_n2c5h3w4_nchw_nhwc"), "needs f32, f16 or bf16, got f64");
-  EXPECT_EQ(refusal("transform_f32_n2c5h3w4_nchw_nChw16c"), "needs nchw and nhwc");
+  for (const char* layouts : {"nchw_nChw16c", "nChw16c_nchw", "nchw_nhwc.bf16", "nhwc.bf16_nchw"})
+    EXPECT_EQ(refusal((std::string("transform_f32_n2c5h3w4_") + layouts).c_str()),
+              "needs nchw and nhwc");
   EXPECT_EQ(refusal("relu_f32_n2c5h3w4"), "needs a change of layout");
 }
 
