@@ -50,6 +50,8 @@ TEST(Fft, OffersTilesUpToTheImage) {
 }
 
 TEST(Fft, RefusesWithAReason) {
+  EXPECT_EQ(refusal_of("fwd_bf16_n1c8h14w14_k8r7s7_st1x1_pad3x3_dil1x1_g1"),
+            "is f32 only, got bf16");
   EXPECT_EQ(refusal_of("fwd_f32_n1c8h14w14_k8r5s5_st1x1_pad2x2_dil1x1_g1"),
             "needs a filter of at least 7x7, got 5x5");
   EXPECT_EQ(refusal_of("fwd_f32_n1c8h14w14_k8r7s7_st2x1_pad3x3_dil1x1_g1"),

@@ -101,6 +101,9 @@ TEST(TorchRuntime, TurnsTorchsErrorsIntoItsOwn) {
 
 TEST(RequireApi, ThrowsTheAbsence) {
   const Library none = {[] { return LoadedApi{nullptr, "there is none"}; }, {}};
+  const Problem conv = parse_problem("fwd_f32_n1c4h5w5_k4r3s3_st1x1_pad1x1_dil1x1_g1");
+  EXPECT_EQ(make_legacy_algorithm(Direction::kForward, none).offer(conv, fake_device()).refusal,
+            "there is none");
   try {
     static_cast<void>(require_api(none));
     FAIL();
