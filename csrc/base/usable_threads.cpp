@@ -53,7 +53,6 @@ std::string group_of(const fs::path& root, bool is_v2) {
   std::ifstream file(root / "proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     if (is_v2 ? line.starts_with("0::") : has_word(controllers, "cpu"))
       return line.substr(second + 1);

@@ -116,7 +116,6 @@ class alignas(64) Region {
   void offer(std::int64_t count, std::int64_t chunk, int parts, Threads::Body call,
              const void* body) {
     call_ = {count, chunk, call, body, float_mode()};
-    failure_ = nullptr;
     has_failed_.store(false, std::memory_order_relaxed);
     unfinished_.store(parts - 1, std::memory_order_relaxed);
     parts_.store(parts, std::memory_order_relaxed);
@@ -212,7 +211,7 @@ class Pool {
     const auto quotient = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
     const std::int64_t most = std::min(
         {std::int64_t{threads}, kMostParts, quotient(count, std::max<std::int64_t>(grain, 1))});
-    const std::int64_t chunk = quotient(count, std::max<std::int64_t>(most, 1));
+    const std::int64_t chunk = quotient(count, most);
     const int parts = static_cast<int>(quotient(count, chunk));
     const std::size_t number = parts > 1 && !is_inside ? reserve() : regions_.size();
     if (number == regions_.size()) return call(body, 0, count);

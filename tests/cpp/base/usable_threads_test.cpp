@@ -102,6 +102,7 @@ TEST_F(QuotaThreads, ReadTheFilesOfVersionOne) {
   write(group + "cpu.cfs_period_us", "100000");
   EXPECT_EQ(threads(), INT_MAX);
   write(group + "y/cpu.cfs_quota_us", "150000");
+  EXPECT_EQ(threads(), INT_MAX);  // of an unknown period
   write(group + "y/cpu.cfs_period_us", "100000");
   EXPECT_EQ(threads(), 2);
   write(group + "y/cpu.cfs_period_us", "50000");

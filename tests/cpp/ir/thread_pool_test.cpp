@@ -25,6 +25,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/usable_threads.h"
+
 namespace torchalgo::cpu {
 namespace {
 
@@ -113,7 +115,7 @@ TEST_F(ThreadPool, DividesAsTorchDoes) {
   EXPECT_EQ(ranges_of(4, 9, 1), (Ranges{{0, 3}, {3, 6}, {6, 9}}));
   EXPECT_EQ(ranges_of(4, 100, 50), (Ranges{{0, 50}, {50, 100}}));
   EXPECT_EQ(ranges_of(4, 100, 100), (Ranges{{0, 100}}));
-  EXPECT_EQ(ranges_of(1, 100, 1), (Ranges{{0, 100}}));
+  for (const int one : {1, 0, -1}) EXPECT_EQ(ranges_of(one, 100, 1), (Ranges{{0, 100}}));
   EXPECT_EQ(ranges_of(4, 3, 0), (Ranges{{0, 1}, {1, 2}, {2, 3}}));
   EXPECT_EQ(ranges_of(4, 0, 1), Ranges());
   EXPECT_EQ(ranges_of(1000, 1000, 1).size(), 125U);  // of 8 tasks: more than 128 parts never exist
@@ -121,6 +123,14 @@ TEST_F(ThreadPool, DividesAsTorchDoes) {
 
 TEST_F(ThreadPool, WorkersHelp) {
   for (const int threads : {2, 3, 5, 2}) EXPECT_TRUE(meet(threads)) << threads;
+}
+
+TEST_F(ThreadPool, WorkersHelpEachOfSeveralCallers) {
+  bool is_helped = false;
+  parallel_for(pool_of(2), 2, 1, [&](std::int64_t begin, std::int64_t) {
+    if (begin == 0) std::thread([&] { is_helped = meet(3); }).join();
+  });
+  EXPECT_TRUE(is_helped);
 }
 
 TEST_F(ThreadPool, WakesWorkersThatSleep) {
@@ -199,6 +209,28 @@ TEST_F(ThreadPool, NoMoreThreadsComputeThanAtOnce) {
   EXPECT_TRUE(in_child([] {  // whose pool has no workers yet
     return ids_of(pool_threads(4, 1), 4) == std::set{std::this_thread::get_id()} &&
            ids_of(pool_threads(8, 2), 8).size() <= 2;
+  }));
+}
+
+TEST_F(ThreadPool, WorkersOfManyCallersHaveCoresOfTheirOwn) {
+  if (kHasThreadSanitizer) GTEST_SKIP();
+  EXPECT_TRUE(in_child([] {  // whose pool has no workers yet
+    const int usable = usable_threads();
+    std::set<std::thread::id> workers;
+    std::mutex mutex;
+    std::vector<std::thread> callers;
+    for (int i = 0; i <= usable; ++i) {
+      callers.emplace_back([&] {
+        for (int call = 0; call < 10; ++call) {
+          std::set<std::thread::id> ids = ids_of(pool_of(2), 2);
+          ids.erase(std::this_thread::get_id());
+          const std::lock_guard lock(mutex);
+          workers.merge(ids);
+        }
+      });
+    }
+    for (std::thread& caller : callers) caller.join();
+    return workers.size() <= static_cast<std::size_t>(std::max(1, usable - 1));
   }));
 }
 

@@ -19,7 +19,9 @@
 namespace torchalgo {
 namespace {
 
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using std::chrono::steady_clock;
 
 bool is_pool(const cpu::Threads& threads) { return threads.run == cpu::pool_threads(2, 2).run; }
 
@@ -51,7 +53,7 @@ std::set<std::pair<std::int64_t, std::int64_t>> ranges_of(const cpu::Threads& th
 }
 
 // The thread of the range after the first one sleeps, as if its core were taken away.
-void hold_up(milliseconds first = milliseconds(0), milliseconds second = milliseconds(5)) {
+void hold_up(microseconds first = microseconds(0), microseconds second = milliseconds(5)) {
   parallel_for(call_threads(), 2, 1, [&](std::int64_t begin, std::int64_t) {
     std::this_thread::sleep_for(begin > 0 ? second : first);
   });
@@ -71,10 +73,33 @@ void take_too_many_threads() {
 TEST_F(CallThreads, AreThoseOfThePoolForAWhileAfterLongWaits) {
   hold_up_until_pool();
   wait_for_openmp();
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = steady_clock::now();
   hold_up_until_pool();
   wait_for_openmp();
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(200));  // twice as long
+  EXPECT_GE(steady_clock::now() - begin, milliseconds(200));  // twice as long
+}
+
+TEST_F(CallThreads, AreThoseOfThePoolForAShortTimeAgainAfterACalmWhile) {
+  bool was_short = false;  // unless other programs take the cores
+  for (int i = 0; i < 8 && !was_short; ++i) {
+    hold_up_until_pool();
+    wait_for_openmp();
+    hold_up(milliseconds(600), milliseconds(600));
+    std::atomic<bool> has_begun = false;
+    std::thread other([&] {  // waits too, but the pool is used already when its region ends
+      parallel_for(call_threads(), 2, 1, [&](std::int64_t begin, std::int64_t) {
+        has_begun = true;
+        std::this_thread::sleep_for(milliseconds(begin > 0 ? 40 : 0));
+      });
+    });
+    while (!has_begun) std::this_thread::yield();
+    const auto begin = steady_clock::now();
+    hold_up_until_pool();
+    wait_for_openmp();
+    was_short = steady_clock::now() - begin < milliseconds(190);
+    other.join();
+  }
+  EXPECT_TRUE(was_short);
 }
 
 TEST_F(CallThreads, AreThoseOfOpenMpAfterSingleWaits) {
@@ -89,7 +114,10 @@ TEST_F(CallThreads, AreThoseOfOpenMpIfARangeTakesALittleLonger) {
   bool was_pool = true;  // always, unless other programs take the cores
   for (int i = 0; i < 8 && was_pool; ++i) {
     wait_for_openmp();
-    for (int wait = 0; wait < 3; ++wait) hold_up(milliseconds(20), milliseconds(30));
+    for (int wait = 0; wait < 3; ++wait) {
+      hold_up(milliseconds(20), milliseconds(30));
+      hold_up(microseconds(0), microseconds(300));
+    }
     was_pool = is_pool(call_threads());
   }
   EXPECT_FALSE(was_pool);
@@ -124,10 +152,10 @@ TEST_F(CallThreads, AreThoseOfOpenMpWithAGuardOfTheThread) {
 
 TEST_F(CallThreads, DivideInTheSameWay) {
   for (const auto& [count, grain] : {std::pair{5, 1}, {100, 40}, {1, 1}, {64, 64}, {0, 1}}) {
+    const auto of_pool = ranges_of(cpu::pool_threads(2, 2), count, grain);
+    EXPECT_EQ(ranges_of(call_threads(), count, grain), of_pool) << count << " " << grain;
     const OpenMpGuard guard;
-    EXPECT_EQ(ranges_of(call_threads(), count, grain),
-              ranges_of(cpu::pool_threads(2, 2), count, grain))
-        << count << " " << grain;
+    EXPECT_EQ(ranges_of(call_threads(), count, grain), of_pool) << count << " " << grain;
   }
 }
 
@@ -151,6 +179,8 @@ TEST_F(CallThreads, AreNotThoseOfThePoolIfThereIsOne) {
 }
 
 TEST_F(CallThreads, AreNotThoseOfThePoolIfThereAreMoreThanItHas) {
+  at::set_num_threads(cpu::SharedTasks::kMostSlices);
+  EXPECT_TRUE(is_pool(call_threads()));
   at::set_num_threads(cpu::SharedTasks::kMostSlices + 1);
   EXPECT_FALSE(is_pool(call_threads()));
 }
