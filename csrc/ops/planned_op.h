@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/fork_mutex.h"
-#include "ops/relayout.h"
 #include "ops/fallback.h"
+#include "ops/relayout.h"
 #include "provider/run_prepared.h"
 
 namespace torchalgo {
