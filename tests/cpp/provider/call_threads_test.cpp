@@ -160,6 +160,9 @@ TEST_F(CallThreads, DivideInTheSameWay) {
 }
 
 TEST_F(CallThreads, AreNotThoseOfThePoolInsideARegionOfOpenMp) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "std::thread is in the place of OpenMP";
+#endif
   take_too_many_threads();
   const OpenMpGuard guard;  // of this thread, so that the region is one of OpenMP
   const auto caller = std::this_thread::get_id();
