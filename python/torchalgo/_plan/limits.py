@@ -30,13 +30,13 @@ OF_OTHERS = "layers on PyTorch's threads"  # the name of the limit of with_own_k
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the errors of a plan's candidates predict for its outputs.
+    """The predicted error of a plan's outputs, from the errors of its candidates.
 
-    The errors of the outputs if only one layer had one, by its name.
+    Each number is the error of the outputs if only that layer had one.
     """
 
-    of_calls: Mapping[str, float]  # without casts, as the solver knows them
-    shares: Mapping[str, float]  # a cast counts to the layer whose result it rounds
+    of_calls: Mapping[str, float]  # by layer, without casts, as the solver knows them
+    shares: Mapping[str, float]  # by layer; a cast counts to the layer whose result it rounds
 
     @property
     def error(self) -> float:

@@ -41,7 +41,7 @@ class ScheduledStep:
 
 @dataclass(frozen=True)
 class Schedule(ShownAsText):
-    """What a plan runs for one set of shapes, step by step.
+    """The steps that a plan runs for one set of shapes, in their order.
 
         schedule = fast.schedule()
         print(schedule)

@@ -28,6 +28,7 @@ from torchalgo._run.runner import held_problems
 from torchalgo._run.shape_dispatch import parts_of
 
 EXTRA_FILES = (PLAN_FILE, CALLS_FILE, GRAPHS_FILE)
+_UNREADABLE = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)  # of damaged plans
 
 
 def load(path: str | Path) -> Optimized:
@@ -206,7 +207,7 @@ def load_exported(file: Path) -> Optimized:
         except Exception as problem:
             raise _damaged(str(file), "file of torch.export", problem) from None
     parts = [torch.jit._recursive.wrap_cpp_module(module) for module in modules]
-    return _optimized(parts, extra, _device_for(str(file)), str(file))
+    return _optimized(parts, extra, _device_of(extra[PLAN_FILE]), str(file))
 
 
 def _damaged(name: str, kind: str, problem: Exception) -> Error:
@@ -261,21 +262,28 @@ def _check_problems(scripted: torch.jit.ScriptModule, plan: Plan, name: str) -> 
 
 
 def _device_for(source: str | io.BytesIO) -> str:
-    """Returns the device for the module in a file, as torch names it.
+    """Returns the device for the module in a file: see _device_of."""
+    try:
+        with open_archive(source, "load") as archive:
+            return _device_of(read_part(archive, f"/extra/{PLAN_FILE}", "load"))
+    except _UNREADABLE:
+        return "cpu"  # torch.jit.load raises an error
+    finally:
+        if isinstance(source, io.BytesIO):
+            source.seek(0)
+
+
+def _device_of(plans: str | bytes | None) -> str:
+    """Returns the device for the module of these plans, as torch names it.
 
     This is a GPU if the plan was made for one and this machine has one. Otherwise it is the CPU,
     where the layers of a GPU's plan run their fallback.
     """
     try:
-        with open_archive(source, "load") as archive:
-            text = read_part(archive, f"/extra/{PLAN_FILE}", "load")
-        plan = json.loads(text or '{"environment": {}}')
+        plan = json.loads(plans or '{"environment": {}}')
         environment = plan.get("plans", [plan])[0]["environment"]
-    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError):
-        environment = {}  # torch.jit.load raises an error
-    finally:
-        if isinstance(source, io.BytesIO):
-            source.seek(0)
+    except _UNREADABLE:
+        environment = {}  # reading the plans raises an error
     if "gpu" in environment and torch.cuda.is_available():
         return f"cuda:{torch.cuda.current_device()}"
     return "cpu"
