@@ -2,15 +2,20 @@
 """A training step of optimize(training=True) beside those of PyTorch.
 
     python benchmarks/bench_training.py resnet18 timm/dpn68 --threads 2
+    python benchmarks/bench_training.py resnet18 --autocast  # a loop inside of torch.autocast
     python benchmarks/bench_training.py resnet18 --split  # where the gain comes from
     python benchmarks/bench_training.py --table           # prints tables of the last records
     python benchmarks/bench_training.py unet --quick      # to see that it works: a minute
 
 A step is the forward pass, the loss, the backward pass and SGD. Each network runs in a process of
 its own. PyTorch's steps are those of the model as it is, in channels_last, with images in oneDNN's
-own layouts (to_mkldnn), and compiled by Inductor. All take turns in rounds, and start from the same
-weights. A record also has the error of all gradients to f64, for the planned and for the plain
-model, and the peak memory of a step.
+own layouts (to_mkldnn), compiled by Inductor, and inside of torch.autocast in bf16: as it is
+(autocast), and in channels_last. All take turns in rounds, and start from the same weights. A
+record also has the error of all gradients to f64, for the planned and for the plain model, and the
+peak memory of a step.
+
+With --autocast, the plan is made for a loop inside of torch.autocast in bf16, and the plain model
+of errors and memory runs inside of it too. Without it, plans are in f32.
 
 With --split, the peers are plans that simpler choices make from the same costs: PyTorch's
 primitives only; the fastest primitive of each convolution without fused operations; the same with
@@ -59,7 +64,7 @@ NETWORKS = (
 CLASSES = 1000
 SPLIT = "training_split.jsonl"
 QUICK = {"rounds": 3, "tune_s": 15.0, "size": 64, "batch": 2, "peers": ["channels_last"]}
-PEERS = ("channels_last", "to_mkldnn", "inductor")
+PEERS = ("channels_last", "to_mkldnn", "inductor", "autocast", "autocast_channels_last")
 
 
 class UNet(nn.Module):
@@ -106,6 +111,26 @@ def network_of(name: str) -> nn.Module:
     return network.train()
 
 
+def in_autocast(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that calls `run` inside of autocast. Its result is in f32."""
+
+    def call(x: Tensor) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            result = run(x)
+        return result.float()
+
+    return call
+
+
+def planned(
+    model: nn.Module, x: Tensor, options: harness.Record, **more: Any
+) -> tuple[Any, Callable[..., Any]]:
+    """Returns the planned model, and what a training loop calls."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=options["autocast"]):
+        fast = torchalgo.optimize(model, (x,), training=True, **more)
+    return fast, in_autocast(fast) if options["autocast"] else fast
+
+
 def step_of(model: nn.Module, run: Callable[..., Any], x: Tensor, y: Tensor) -> Callable[[], float]:
     """Returns a function that makes one step and returns the loss."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
@@ -144,11 +169,10 @@ def peak_mb(name: str, options: harness.Record, peer: str) -> float:
     """
     torch.set_num_threads(options["threads"])
     network, (x, y) = network_of(name), images_of(name, options)
-    run: Callable[..., Any] = network
+    run: Callable[..., Any] = in_autocast(network) if options["autocast"] else network
     if peer == "torchalgo":
         settings = torchalgo.Settings(progress=False, run_untimed=True)  # no step before
-        run = torchalgo.optimize(network, (x,), training=True, budget_s=options["tune_s"],
-                                 settings=settings)  # fmt: skip
+        _, run = planned(network, x, options, budget_s=options["tune_s"], settings=settings)
     before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     step = step_of(network, run, x, y)
     for _ in range(3):
@@ -166,9 +190,12 @@ def images_of(name: str, options: harness.Record) -> tuple[Tensor, Tensor]:
 
 def peer_step(peer: str, model: nn.Module, x: Tensor, y: Tensor, plans: Any) -> Callable[[], float]:
     """Returns a step of PyTorch's path of this name, or with the plan of this name."""
-    if peer == "channels_last":
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return step_of(model, model, x.contiguous(memory_format=torch.channels_last), y)
+    run = in_autocast(model) if peer.startswith("autocast") else model
+    if peer.endswith("channels_last"):
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return step_of(model, run, x.contiguous(memory_format=torch.channels_last), y)
+    if peer == "autocast":
+        return step_of(model, run, x, y)
     if peer == "to_mkldnn":
         return step_of(model, lambda images: model(images.to_mkldnn()).to_dense(), x, y)
     if peer == "inductor":
@@ -218,18 +245,19 @@ def run_one(name: str, options: harness.Record) -> harness.Record:
     own = copy.deepcopy(start)
     began = time.perf_counter()
     settings = torchalgo.Settings(progress=False)
-    fast = torchalgo.optimize(own, (x,), training=True, budget_s=options["tune_s"],
-                              settings=settings)  # fmt: skip
+    fast, run = planned(own, x, options, budget_s=options["tune_s"], settings=settings)
     plan_s = time.perf_counter() - began
     exact = copy.deepcopy(start).double()
     of_f64 = gradients(exact, exact, x.double(), y)
     plain = copy.deepcopy(start)
     errors = {
-        "planned": worst_error(gradients(own, fast, x, y), of_f64),
+        "planned": worst_error(gradients(own, run, x, y), of_f64),
         "eager": worst_error(gradients(plain, plain, x, y), of_f64),
     }
+    if options["autocast"]:
+        errors["autocast"] = worst_error(gradients(plain, in_autocast(plain), x, y), of_f64)
     del exact, of_f64
-    steps = {"torchalgo": step_of(own, fast, x, y), "eager": step_of(plain, plain, x, y)}
+    steps = {"torchalgo": step_of(own, run, x, y), "eager": step_of(plain, plain, x, y)}
     peers = split_plans(start, x, options["tune_s"]) if options["split"] else options["peers"]
     for peer in peers:
         steps[peer] = peer_step(peer, copy.deepcopy(start), x, y, peers)
@@ -255,7 +283,7 @@ def run_one(name: str, options: harness.Record) -> harness.Record:
         "schema": 1,
         "benchmark": "training",
         "network": name,
-        **{key: options[key] for key in ("batch", "size", "threads", "tune_s")},
+        **{key: options[key] for key in ("batch", "size", "threads", "tune_s", "autocast")},
         "plan_s": round(plan_s, 1),
         "regions": [
             {
@@ -287,9 +315,11 @@ def ratio(record: harness.Record, peer: str) -> tuple[float, tuple[float, float]
     return statistics.median(ratios), median_interval(ratios)
 
 
-def best_peer(record: harness.Record) -> str:
+def best_peer(record: harness.Record, *, in_bf16: bool) -> str | None:
+    """Returns PyTorch's fastest way in f32, or inside of autocast; None if none was timed."""
     times: dict[str, list[float]] = record["step_ms"]
-    return min((p for p in times if p != "torchalgo"), key=lambda p: statistics.median(times[p]))
+    peers = [p for p in times if p != "torchalgo" and p.startswith("autocast") == in_bf16]
+    return min(peers, key=lambda p: statistics.median(times[p]), default=None)
 
 
 def show(record: harness.Record) -> None:
@@ -309,7 +339,7 @@ def last_records(path: Path) -> list[harness.Record]:
     found = {}
     for line in harness.read_lines(path):
         settings = (line["batch"], line["size"], line["threads"], line["machine"]["isa"])
-        found[line["network"], settings] = line
+        found[line["network"], settings, line.get("autocast", False)] = line
     return list(found.values())
 
 
@@ -342,25 +372,33 @@ def print_split(path: Path) -> None:
     print("\n".join(table(titles, rows)))
 
 
-def print_table(path: Path) -> None:
+def print_table(path: Path, *, autocast: bool) -> None:
     rows = []
     for record in last_records(path):
-        peer = best_peer(record)
-        middle, (low, high) = ratio(record, peer)
+        if record.get("autocast", False) != autocast:
+            continue
         eager, _ = ratio(record, "eager")
+        best = []
+        for in_bf16 in (False, True):
+            if (peer := best_peer(record, in_bf16=in_bf16)) is None:
+                best.append("-")
+                continue
+            middle, (low, high) = ratio(record, peer)
+            best.append(f"{middle:.2f} [{low:.2f}, {high:.2f}] {peer}")
         own = statistics.median(record["step_ms"]["torchalgo"])
         peaks, errors = record["peak_mb"], record["gradient_error"]
         rows.append([
             record["network"], record["machine"]["isa"], str(record["batch"]),
             str(record["threads"]), f"{own:.0f}",
-            f"{eager:.2f}", f"{middle:.2f} [{low:.2f}, {high:.2f}] {peer}",
-            f"{errors['planned']:.0e} / {errors['eager']:.0e}",
+            f"{eager:.2f}", *best,
+            f"{errors['planned']:.0e} / {errors['autocast' if autocast else 'eager']:.0e}",
             f"{peaks['torchalgo'] / peaks['eager']:.2f}" if peaks.get("eager") else "-",
             f"{record['plan_s']:.0f}", gain_of_stages(record),
         ])  # fmt: skip
     titles = [
-        "network", "ISA", "batch", "threads", "step, ms", "eager / ours", "best of PyTorch / ours",
-        "worst gradient error, ours / eager", "peak memory / eager's", "planned in s",
+        "network", "ISA", "batch", "threads", "step, ms", "eager / ours",
+        "PyTorch's best in f32 / ours", "PyTorch's best in bf16 / ours",
+        "worst gradient error, ours / PyTorch's", "peak memory / PyTorch's", "planned in s",
         "gain over the staged plan",
     ]  # fmt: skip
     print("\n".join(table(titles, rows)))
@@ -376,6 +414,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=harness.count, default=10)
     parser.add_argument("--tune-s", type=harness.seconds, default=120.0, help="seconds of tuning")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--autocast", action="store_true", help="plan for torch.autocast in bf16")
     parser.add_argument(
         "--split", action="store_true", help="compare with plans of simpler choices"
     )
@@ -386,15 +425,16 @@ def main() -> int:
         parser.set_defaults(**QUICK)
         args = parser.parse_args()
     if args.table:
-        print_table(args.out)
+        for autocast in (False, True):
+            print_table(args.out, autocast=autocast)
         print_split(args.out.with_name(SPLIT))
         return 0
     if args.split:
         args.out = args.out.with_name(SPLIT)
     options = harness.settings_of(
-        args, "threads", "batch", "size", "rounds", "tune_s", "peers", "split"
+        args, "threads", "batch", "size", "rounds", "tune_s", "peers", "split", "autocast"
     )
-    same = {key: options[key] for key in ("threads", "batch", "size")}
+    same = {key: options[key] for key in ("threads", "batch", "size", "autocast")}
     outcome = harness.measure_each(
         run_one, {name: (name, options) for name in args.networks}, out=args.out, limit_s=LIMIT_S,
         env=harness.thread_env(args.threads), show=show,

@@ -48,13 +48,16 @@ Geometry geometry_of(const ConvProblem& conv) {
   return geometry;
 }
 
-Offer offer_conv(const Problem& problem, const Device&) {
+// In nhwc.bf16, only gradients are offered: oneDNN's forward convolution in bf16 is aten.prepacked.
+Offer offer_conv(const Problem& problem, const Device& device) {
   const auto* conv = std::get_if<ConvProblem>(&problem);
   if (conv == nullptr) return {{}, "runs convolutions only"};
   if (!conv->epilogue.empty() && conv->epilogue != Epilogue{PostOp::kBias}) {
     return {{}, "ATen convolution fuses only the bias"};
   }
-  Offer offer = offer_strided("aten.conv");
+  const bool is_gradient = conv->direction != Direction::kForward && !conv->is_3d;
+  Offer offer =
+      is_gradient ? offer_with_bf16("aten.conv", problem, device) : offer_strided("aten.conv");
   if (conv->direction == Direction::kBackwardFilter) {
     // With channels_last inputs, ATen's gradient of the weights is channels_last too.
     offer.primitives.push_back({"aten.conv.krsc", Layout::kNhwc, Layout::kNhwc, 0});
@@ -73,7 +76,8 @@ at::Tensor diff_weights(const ConvProblem& conv, const Primitive& primitive,
       at::convolution_backward(diff_dst, src, weights, /*bias_sizes=*/std::nullopt, geometry.stride,
                                geometry.pad, geometry.dilation, /*transposed=*/false,
                                geometry.output_pad, conv.groups, {false, true, false}));
-  return to_strided(result, weights_layout(primitive));
+  // Weights keep the type of the problem.
+  return to_strided(result.to(scalar_type(conv.dtype)), weights_layout(primitive));
 }
 
 // The call of at::convolution for a forward or backward-data convolution.
@@ -112,8 +116,12 @@ Kernel prepare_conv(const Problem& problem, const Primitive& primitive, const De
                                 result_layout(problem, primitive)};
   kernel.run = [call](const KernelArgs& args) { return run_conv(call, args); };
   // With channels_last inputs, ATen needs channels_last weights and converts others in every call.
-  kernel.pack = [layout = primitive.src](const Weights& weights) -> Packed {
-    return {{to_strided(weights[0].weights, layout), weights[0].bias}};
+  kernel.pack = [layout = primitive.src,
+                 type = scalar_type(element_type(primitive.src, conv.dtype))](
+                    const Weights& weights) -> Packed {
+    const at::Tensor& bias = weights[0].bias;
+    return {
+        {to_strided(weights[0].weights.to(type), layout), bias.defined() ? bias.to(type) : bias}};
   };
   kernel.packed_bytes = [=] { return strided_copy_bytes(problem, primitive.src); };
   return kernel;

@@ -14,6 +14,7 @@ namespace {
 
 using kernels::BatchShape;
 
+// The kernels for tensors of one type. Numbers per channel are floats in any case.
 struct Kernels {
   decltype(&kernels::default_isa::measure_groups) measure;
   decltype(&kernels::default_isa::combine_moments) combine_moments;
@@ -178,7 +179,15 @@ BatchShape shape_of(const BatchNormProblem& norm, Layout layout) {
   return shape_of(norm.n, norm.c, norm.h * norm.w, layout);
 }
 
-constexpr std::initializer_list<Layout> kLayouts = {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c};
+// Returns the offer of `name` for an operation on images. If its result is numbers per channel,
+// these keep the problem's type.
+Offer offer_of_images(std::string_view name, DType dtype, bool has_channelwise_result) {
+  Offer offer =
+      offer_f32(name, dtype, {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16});
+  for (Primitive& primitive : offer.primitives)
+    if (has_channelwise_result) primitive.dst = untyped(primitive.dst);
+  return offer;
+}
 
 Offer offer_batch_norm(const Problem& problem, const Device&) {
   const auto* norm = std::get_if<BatchNormProblem>(&problem);
@@ -187,15 +196,18 @@ Offer offer_batch_norm(const Problem& problem, const Device&) {
   if (!clamp_of_epilogue(behind)) {
     return {{}, "needs at most an addition and then a ReLU or a clamp to follow"};
   }
-  Offer offer = offer_f32("cpu.batch_norm", norm->dtype, kLayouts);
+  const bool has_channelwise_result =
+      norm->step == BatchNormStep::kMoments || norm->step == BatchNormStep::kGradientSums;
+  Offer offer = offer_of_images("cpu.batch_norm", norm->dtype, has_channelwise_result);
   for (Primitive& primitive : offer.primitives) {
     primitive.workspace_bytes = workspace_bytes(*norm, shape_of(*norm, primitive.src));
   }
   return offer;
 }
 
-PlainKernel bind_batch_norm(const Kernels& kernels, const Problem& problem,
+PlainKernel bind_batch_norm(const Kernels& of_f32, const Kernels& of_bf16, const Problem& problem,
                             const Primitive& primitive, const Device&) {
+  const Kernels& kernels = is_typed(primitive.src) ? of_bf16 : of_f32;
   const auto& norm = std::get<BatchNormProblem>(problem);
   const BatchShape shape = shape_of(norm, primitive.src);
   const auto activation = clamp_of_epilogue(norm.epilogue);
@@ -236,7 +248,7 @@ kernels::GradientSums plan_channel_sums(const ChannelSumsProblem& problem, Layou
 Offer offer_channel_sums(const Problem& problem, const Device&) {
   const auto* channels = std::get_if<ChannelSumsProblem>(&problem);
   if (channels == nullptr) return {{}, "needs sums of channels"};
-  Offer offer = offer_f32("cpu.channel_sums", channels->dtype, kLayouts);
+  Offer offer = offer_of_images("cpu.channel_sums", channels->dtype, true);
   for (Primitive& primitive : offer.primitives) {
     const kernels::GradientSums sums = plan_channel_sums(*channels, primitive.src);
     primitive.workspace_bytes = bytes_of_partial_sums(sums.shape, sums.kind);
@@ -244,8 +256,9 @@ Offer offer_channel_sums(const Problem& problem, const Device&) {
   return offer;
 }
 
-PlainKernel bind_channel_sums(const Kernels& kernels, const Problem& problem,
+PlainKernel bind_channel_sums(const Kernels& of_f32, const Kernels& of_bf16, const Problem& problem,
                               const Primitive& primitive, const Device&) {
+  const Kernels& kernels = is_typed(primitive.src) ? of_bf16 : of_f32;
   const kernels::GradientSums sums =
       plan_channel_sums(std::get<ChannelSumsProblem>(problem), primitive.src);
   return {.workspace_bytes = bytes_of_partial_sums(sums.shape, sums.kind),
@@ -258,20 +271,24 @@ PlainKernel bind_channel_sums(const Kernels& kernels, const Problem& problem,
 
 // cpu.batch_norm and cpu.channel_sums.
 Algorithms batch_norm(const std::string& isa) {
-  const Kernels kernels = {
+  const Kernels of_f32 = {
       TORCHALGO_PICK_KERNEL(isa, measure_groups), TORCHALGO_PICK_KERNEL(isa, combine_moments),
       TORCHALGO_PICK_KERNEL(isa, add_up_gradients), TORCHALGO_PICK_KERNEL(isa, combine_gradients),
       TORCHALGO_PICK_KERNEL(isa, run_normalize)};
-  return {{.name = "cpu.batch_norm",
-           .version = 2,
-           .rounding = 1,
-           .offer = offer_batch_norm,
-           .bind = std::bind_front(bind_batch_norm, kernels)},
-          {.name = "cpu.channel_sums",
-           .version = 2,
-           .rounding = 1,
-           .offer = offer_channel_sums,
-           .bind = std::bind_front(bind_channel_sums, kernels)}};
+  Kernels of_bf16 = of_f32;
+  of_bf16.measure = TORCHALGO_PICK_KERNEL(isa, measure_groups_bf16);
+  of_bf16.add_up = TORCHALGO_PICK_KERNEL(isa, add_up_gradients_bf16);
+  of_bf16.normalize = TORCHALGO_PICK_KERNEL(isa, run_normalize_bf16);
+  return {with_bf16_if_amx({.name = "cpu.batch_norm",
+                            .version = 2,
+                            .rounding = 1,
+                            .offer = offer_batch_norm,
+                            .bind = std::bind_front(bind_batch_norm, of_f32, of_bf16)}),
+          with_bf16_if_amx({.name = "cpu.channel_sums",
+                            .version = 2,
+                            .rounding = 1,
+                            .offer = offer_channel_sums,
+                            .bind = std::bind_front(bind_channel_sums, of_f32, of_bf16)})};
 }
 
 }  // namespace torchalgo::cpu

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cpu_algo/backward_data.h"
 #include "cpu_algo/conv.h"
 #include "cpu_algo/conv_gemm.h"
 #include "cpu_algo/rounding.h"
@@ -278,7 +279,7 @@ Offer offer_all_layouts(const Problem& problem, const Device& device) {
 
 // Makes the algorithm for bf16 with sums in f32. It is fast on processors with AMX only.
 Algorithm bf16_conv(const std::string& isa) {
-  return with_bf16_if_amx(
+  return with_backward_data(with_bf16_if_amx(
       {.name = kName,
        .rounding = 1,
        .offer = offer_all_layouts,
@@ -286,7 +287,7 @@ Algorithm bf16_conv(const std::string& isa) {
          const bool has_amx = device.has_amx && isa == "avx512";
          return bind(TORCHALGO_PICK_AMX_KERNEL(has_amx, isa, bf16_conv),
                      std::get<ConvProblem>(problem), primitive, device.threads);
-       }});
+       }}));
 }
 
 }  // namespace torchalgo::cpu

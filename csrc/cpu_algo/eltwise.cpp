@@ -114,25 +114,23 @@ Offer offer_gradient(const Problem& problem, const Device&) {
   const auto* gradient = std::get_if<ActivationGradientProblem>(&problem);
   if (gradient == nullptr) return {{}, "needs the gradient of an activation"};
   return offer_f32("cpu.bwd_activation", gradient->dtype,
-                   {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c});
+                   {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16});
 }
 
-Algorithm make_gradient(const EltwiseKernels& kernels) {
-  return {.name = "cpu.bwd_activation",
-          .rounding = 1,
-          .offer = offer_gradient,
-          .bind = [kernels](const Problem& problem, const Primitive& primitive,
-                            const Device&) -> PlainKernel {
-            const auto& gradient = std::get<ActivationGradientProblem>(problem);
-            EltwisePlan plan = {.kernels = kernels};
-            plan.activation = *only_activation({gradient.activation});
-            plan.shape = lane_shape(primitive.src, gradient.n, gradient.c);
-            plan.pixels = gradient.h * gradient.w;
-            // Pad lanes stay zero, because they are zero in the gradient.
-            return {.run = [plan](const RunArgs& args, const Threads& threads) {
-              run_flat(plan, args, threads);
-            }};
-          }};
+Algorithm make_gradient(const EltwiseKernels& kernels, const EltwiseKernels& kernels_bf16) {
+  const auto bind = [=](const Problem& problem, const Primitive& primitive, const Device&) {
+    const auto& gradient = std::get<ActivationGradientProblem>(problem);
+    EltwisePlan plan = {.kernels = is_typed(primitive.src) ? kernels_bf16 : kernels};
+    plan.activation = *only_activation({gradient.activation});
+    plan.shape = lane_shape(primitive.src, gradient.n, gradient.c);
+    plan.pixels = gradient.h * gradient.w;
+    // Pad lanes stay zero, because they are zero in the gradient.
+    return PlainKernel{.run = [plan](const RunArgs& args, const Threads& threads) {
+      run_flat(plan, args, threads);
+    }};
+  };
+  return with_bf16_if_amx(
+      {.name = "cpu.bwd_activation", .rounding = 1, .offer = offer_gradient, .bind = bind});
 }
 
 }  // namespace
@@ -154,7 +152,8 @@ Algorithms eltwise(const std::string& isa) {
           make_row("cpu.activation", EltwiseKind::kActivation,
                    with(TORCHALGO_PICK_KERNEL(isa, run_activation)),
                    with_bf16(TORCHALGO_PICK_KERNEL(isa, run_activation_bf16))),
-          make_gradient(with(TORCHALGO_PICK_KERNEL(isa, run_activation_gradient)))};
+          make_gradient(with(TORCHALGO_PICK_KERNEL(isa, run_activation_gradient)),
+                        with_bf16(TORCHALGO_PICK_KERNEL(isa, run_activation_gradient_bf16)))};
 }
 
 }  // namespace torchalgo::cpu

@@ -88,25 +88,35 @@ struct Run {
 };
 
 // Copies the result of a part to its pixels of dst, or zeros if `from` is null.
-void scatter(const Run& run, const StridedPart& part, const float* from, float* to,
+template <class Element>
+void scatter(const Run& run, const StridedPart& part, const Element* from, Element* to,
              const Threads& threads) {
   const ConvProblem& conv = run.conv;
   const LaneShape shape = lane_shape(run.layout, conv.n, conv.c);
-  const std::int64_t lanes = shape.lanes, row_floats = part.columns * lanes;
-  parallel_for(threads, shape.groups * part.rows, grain_of(row_floats),
+  const std::int64_t lanes = shape.lanes, row_elements = part.columns * lanes;
+  parallel_for(threads, shape.groups * part.rows, grain_of(row_elements),
                [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t i = begin; i < end; ++i) {
                    const std::int64_t y = i % part.rows * conv.stride_h + part.row;
-                   float* at = to + ((i / part.rows * conv.h + y) * conv.w + part.column) * lanes;
+                   Element* at = to + ((i / part.rows * conv.h + y) * conv.w + part.column) * lanes;
                    for (std::int64_t x = 0; x < part.columns; ++x, at += conv.stride_w * lanes) {
                      if (from == nullptr) {
-                       std::fill_n(at, lanes, 0.0F);
+                       std::fill_n(at, lanes, Element{});
                      } else {
-                       std::copy_n(from + i * row_floats + x * lanes, lanes, at);
+                       std::copy_n(from + i * row_elements + x * lanes, lanes, at);
                      }
                    }
                  }
                });
+}
+
+void scatter(const Run& run, const StridedPart& part, const float* from, float* to,
+             const Threads& threads) {
+  if (is_typed(run.layout)) {
+    scatter<std::uint16_t>(run, part, as_bf16(from), as_bf16(to), threads);
+  } else {
+    scatter<float>(run, part, from, to, threads);
+  }
 }
 
 void run_parts(const Run& run, const RunArgs& args, const Threads& threads) {

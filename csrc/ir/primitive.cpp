@@ -12,7 +12,27 @@ std::string to_string(const Primitive& primitive) {
                      to_string(primitive.dst));
 }
 
+namespace {
+
+// Returns true if data input `index` holds numbers per channel, which stay in the problem's type.
+bool is_channelwise_input(const BatchNormProblem& norm, std::size_t index) {
+  switch (norm.step) {
+    case BatchNormStep::kMoments:
+      return false;
+    case BatchNormStep::kNormalize:
+      return index >= 1;  // the moments
+    case BatchNormStep::kGradientSums:
+    case BatchNormStep::kGradient:
+      return index >= 2;  // the moments, and the gradient sums
+  }
+  return false;
+}
+
+}  // namespace
+
 Layout input_layout(const Problem& problem, const Primitive& primitive, std::size_t index) {
+  const auto* norm = std::get_if<BatchNormProblem>(&problem);
+  if (norm != nullptr && is_channelwise_input(*norm, index)) return untyped(primitive.src);
   const auto* conv = std::get_if<ConvProblem>(&problem);
   if (conv == nullptr || conv->direction == Direction::kForward) return primitive.src;
   if (conv->direction == Direction::kBackwardData) return primitive.dst;

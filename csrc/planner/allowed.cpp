@@ -153,8 +153,8 @@ bool keeps_to(const Graph& graph, const Candidate& candidate, const std::vector<
   const ChainLayouts read = layouts_of(candidate);
   const auto* conv = std::get_if<ConvProblem>(&candidate.problem);
   const bool is_filter = conv != nullptr && conv->direction == Direction::kBackwardFilter;
-  return is_among(is_filter ? read.later : read.dst, layouts) &&
-         (is_among(read.src, layouts) || reads_border(graph, candidate));
+  return is_among(is_filter ? read.src[1] : read.dst, layouts) &&
+         (is_among(read.src[0], layouts) || reads_border(graph, candidate));
 }
 
 CandidateLists allowed_candidates(const Graph& graph, const Candidates& candidates,

@@ -40,11 +40,11 @@ void add_by_use(const Alternative& group, std::vector<Alternative>& alternatives
 // Returns the alternatives of an anchor. Candidates that are equal for the rest of the graph form
 // one group.
 std::vector<Alternative> own_alternatives(const std::vector<PricedCandidate>& priced) {
-  std::map<std::tuple<std::vector<int>, Layout, Layout, Layout>, Alternative> groups;
+  std::map<std::tuple<std::vector<int>, std::array<Layout, 3>, Layout>, Alternative> groups;
   for (const PricedCandidate& option : priced) {
     const Candidate& candidate = *option.candidate;
     const ChainLayouts layouts = layouts_of(candidate);
-    Alternative& group = groups[{candidate.covers, layouts.src, layouts.later, layouts.dst}];
+    Alternative& group = groups[{candidate.covers, layouts.src, layouts.dst}];
     group.covers = candidate.covers;
     group.layouts = layouts;
     group.options.push_back(option);
@@ -67,7 +67,7 @@ void add_absorbed(const std::vector<Alternative>& own,
     const Layout dst = anchor.layouts.dst;
     if (!seen.emplace(anchor.covers, dst).second) continue;
     for (int i = 1; i < static_cast<int>(anchor.covers.size()); ++i) {
-      of_node[anchor.covers[i]].push_back({anchor.covers, i, {dst, dst, dst}, {}});
+      of_node[anchor.covers[i]].push_back({anchor.covers, i, {{dst, dst, dst}, dst}, {}});
     }
   }
 }
@@ -78,7 +78,7 @@ void sort_by_name(const Graph& graph, std::vector<Alternative>& alternatives) {
   const auto key = [&](const Alternative& a) {
     const std::string_view primitive =
         is_absorbed(a) ? std::string_view() : a.options.front().candidate->primitive.name;
-    return std::tuple(is_absorbed(a), primitive, a.layouts.src, a.layouts.dst, a.layouts.later,
+    return std::tuple(is_absorbed(a), primitive, a.layouts.src[0], a.layouts.dst, a.layouts.src,
                       names_of(graph, a.covers));
   };
   std::sort(alternatives.begin(), alternatives.end(),

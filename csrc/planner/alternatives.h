@@ -30,7 +30,7 @@ using PricedLists = std::vector<std::vector<PricedCandidate>>;
 struct Alternative {
   std::vector<int> covers;  // the chain that is computed at once, the node itself at `position`
   int position = 0;
-  ChainLayouts layouts;  // src and later have no meaning if absorbed: only the anchor reads
+  ChainLayouts layouts;  // src has no meaning if absorbed: only the anchor reads
   /// Cheapest first, ties by name; none uses less of a resource than the first. Empty if absorbed.
   std::vector<PricedCandidate> options;
 };

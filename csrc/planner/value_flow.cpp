@@ -56,8 +56,10 @@ std::vector<ValueFlow> trace_values(const Graph& graph) {
 }
 
 ChainLayouts layouts_of(const Candidate& candidate) {
-  return {input_layout(candidate), input_layout(candidate.problem, candidate.primitive, 1),
-          result_layout(candidate)};
+  const auto src = [&](std::size_t index) {
+    return input_layout(candidate.problem, candidate.primitive, index);
+  };
+  return {{src(0), src(1), src(2)}, result_layout(candidate)};
 }
 
 LayoutSet layouts_read(const Graph& graph, std::span<const int> covers, int position,
@@ -69,7 +71,7 @@ LayoutSet layouts_read(const Graph& graph, std::span<const int> covers, int posi
   LayoutSet read = 0;
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     if (node.inputs[i] != value) continue;
-    read |= set_of(i == residual ? layouts.dst : i == 0 ? layouts.src : layouts.later);
+    read |= set_of(i == residual ? layouts.dst : layouts.src[std::min<std::size_t>(i, 2)]);
   }
   return read;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
 #include <vector>
@@ -33,10 +34,8 @@ using CandidateLists = std::vector<std::vector<const Candidate*>>;
 
 /// The layouts in which a candidate reads and writes around its chain.
 struct ChainLayouts {
-  Layout src = Layout::kNchw;  // of the anchor's first input
-  Layout later =
-      Layout::kNchw;           // of the anchor's other inputs: src, but diff_dst's of a bwd_filter
-  Layout dst = Layout::kNchw;  // of the result, and of residuals
+  std::array<Layout, 3> src = {};  // of the anchor's first, second, and further inputs
+  Layout dst = Layout::kNchw;      // of the result, and of residuals
 };
 
 [[nodiscard]] ChainLayouts layouts_of(const Candidate& candidate);

@@ -38,17 +38,18 @@ void bind_training(py::module_& m) {
   m.def(
       "training_candidates",
       [](const Graph& graph, const std::optional<Device>& device, bool deterministic,
-         bool runtime_compiled, bool all_knobs, std::vector<std::string> named) {
+         bool runtime_compiled, bool all_knobs, std::vector<std::string> named, bool coarse_types) {
         const py::gil_scoped_release no_gil;
         return training_candidates(graph, all_algorithms(), device.value_or(cpu_device()),
                                    {.deterministic = deterministic,
                                     .drop_dominated = true,
+                                    .coarse_types = coarse_types,
                                     .runtime_compiled = runtime_compiled,
                                     .all_knobs = all_knobs,
                                     .named = std::move(named)});
       },
       py::arg("graph"), py::arg("device"), py::arg("deterministic"), py::arg("runtime_compiled"),
-      py::arg("all_knobs"), py::arg("named"));
+      py::arg("all_knobs"), py::arg("named"), py::arg("coarse_types"));
   py::class_<TrainingRegion, std::shared_ptr<TrainingRegion>>(m, "TrainingRegion")
       .def(py::init([](const Graph& forward, const std::vector<int>& wanted,
                        const std::vector<int>& recomputed, const Candidates& candidates,

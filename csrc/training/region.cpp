@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -32,6 +33,9 @@ Kernel prepared(const Problem& problem, const Primitive& primitive, const Device
                   primitive.name);
   return algorithm->prepare(problem, primitive, device);
 }
+
+// The plan has chosen the type of each step, so autocast must not convert in between.
+using NoAutocast = c10::impl::ExcludeDispatchKeyGuard;
 
 at::Tensor strided_nchw(const at::Tensor& tensor) {
   return tensor.contiguous(at::MemoryFormat::Contiguous);
@@ -406,6 +410,7 @@ struct RegionFunction : public torch::autograd::Function<RegionFunction> {
         c10::static_intrusive_pointer_cast<Held>(ctx->saved_data.at("region").toCapsule());
     const TrainingRegion& region = *held->region;
     const c10::OptionalDeviceGuard current(region.gpu());
+    const NoAutocast no_autocast(c10::autocast_dispatch_keyset);
     const std::vector<at::Tensor> saved = ctx->get_saved_variables();
     const std::size_t parameters = saved.size() - region.saved_.size();
     TrainingRegion::Tensors tensors(region.schedule_.slots.size());
@@ -449,6 +454,7 @@ std::vector<at::Tensor> TrainingRegion::run(const std::shared_ptr<TrainingRegion
         inputs[i].device().str(), fmt::join(value.sizes, ", "), region->where_.str());
   }
   const c10::OptionalDeviceGuard current(region->gpu());
+  const NoAutocast no_autocast(c10::autocast_dispatch_keyset);
   const auto requires_grad = [](const at::Tensor& tensor) { return tensor.requires_grad(); };
   const bool is_recorded = at::GradMode::is_enabled() &&
                            (std::any_of(inputs.begin(), inputs.end(), requires_grad) ||

@@ -396,6 +396,7 @@ def training_candidates(  # those that a TrainingRegion can run
     runtime_compiled: bool,
     all_knobs: bool,
     named: Sequence[str],
+    coarse_types: bool,
 ) -> Candidates: ...
 
 class TrainingRegion:

@@ -27,6 +27,7 @@ from support.plan_samples import (
     true_cost,
     us,
 )
+from torchalgo import _C
 from torchalgo.pbqp import Problem, solve
 from torchalgo.verify import check_certificate
 from torchalgo.verify.check_claims import (
@@ -76,6 +77,30 @@ def test_the_problems_of_random_graphs_are_the_planners_to_the_byte() -> None:
         shuffled += any("_shuffle" in node["problem"] for node in sample.plan["nodes"])
     assert min(absorbed, changed, shared) > 25, (absorbed, changed, shared)
     assert shuffled > 3, shuffled
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_claims_of_training_plans_with_tensors_in_bf16_hold(seed: int) -> None:
+    shape = "n2c16h8w8"
+    conv = f"fwd_f32_{shape}_k16r3s3_st1x1_pad1x1_dil1x1_g1"
+    forward = "\n".join([
+        "torchalgo graph 1",
+        *(f"value\tv{i}\t{sizes}\tf32" for i, sizes in enumerate(
+            ["2,16,8,8", "2,16,8,8", "2,16,1,1", "2,16,8,8", "2,16,8,8", "2,16,8,8"]
+        )),
+        f"node\tconv\tfwd\t0\t1\t{conv}\t",
+        f"node\tnorm.moments\tmoments\t1\t2\tmoments_f32_{shape}\t",
+        f"node\tnorm\tnormalize\t1,2\t3\tnormalize_f32_{shape}_eps1e-05\t",
+        f"node\tsum\tadd\t3,0\t4\tadd_f32_{shape}\t",
+        f"node\trelu\trelu\t4\t5\trelu_f32_{shape}\t",
+        "input\t0\tnchw", "output\t5", "",
+    ])  # fmt: skip
+    graph = _C.training_graph(_C.parse_graph(forward), [0], [])
+    sample = Sample(graph.to_text(), seed, in_bf16=True)
+    assert any("bf16" in row and "moments" in problem for problem, rows in sample.rows.items()
+               for row in rows)  # fmt: skip
+    assert problem_text(sample.text, sample.rows, sample.refused) == sample.problem
+    check_plan(sample.plan)
 
 
 @pytest.mark.parametrize("text", PLANS_WITH_PAIRS)

@@ -29,10 +29,12 @@ Bounds bounds_of(const Activation& activation) {
 }
 
 // A task of add_up_gradients. `second` gets the second sums of kBatchNorm.
+template <class Element>
 struct Part {
-  const float *diff, *x, *mean, *factor, *shift;
+  const Element *diff, *x;
+  const float *mean, *factor, *shift;
   float *sums, *second;
-  std::int64_t step, pixels;  // floats from a pixel to the next, and their number
+  std::int64_t step, pixels;  // elements from a pixel to the next, and their number
   Bounds bounds;
 };
 
@@ -60,13 +62,13 @@ template <SumKind kind>
 
 // Adds up `width` adjacent vectors of each pixel, or the first `lanes` lanes of one vector, from
 // the lane `first` of the strip on.
-template <SumKind kind, int width, bool is_whole>
-inline void add_up_lanes(const Part& part, std::int64_t first, std::int64_t lanes) {
+template <SumKind kind, int width, bool is_whole, class Element>
+inline void add_up_lanes(const Part<Element>& part, std::int64_t first, std::int64_t lanes) {
   constexpr int kRows = 4 / width;  // independent sums, which hide the latency of an addition
   constexpr bool kHasX = kind != SumKind::kPlain, kIsClamped = kind == SumKind::kClamped;
   Channels by[width];
   Vec sums[kRows][width], second[kRows][width];
-  const auto load = [lanes](const float* at, int i) {
+  const auto load = [lanes](const auto* at, int i) {
     return is_whole ? Vec::loadu(at + i * kLanes) : Vec::loadu(at, lanes);
   };
   for (int i = 0; i < width; ++i) {
@@ -75,8 +77,8 @@ inline void add_up_lanes(const Part& part, std::int64_t first, std::int64_t lane
     by[i].shift = kIsClamped ? load(part.shift + first, i) : Vec(0.0F);
     for (int row = 0; row < kRows; ++row) sums[row][i] = second[row][i] = Vec(0.0F);
   }
-  const float* diff = part.diff + first;
-  const float* x = kHasX ? part.x + first : nullptr;
+  const Element* diff = part.diff + first;
+  const Element* x = kHasX ? part.x + first : nullptr;
   const auto add = [&](std::int64_t offset, int row) {
     for (int i = 0; i < width; ++i) {
       const Vec value = load(diff + offset, i);
@@ -100,8 +102,8 @@ inline void add_up_lanes(const Part& part, std::int64_t first, std::int64_t lane
   }
 }
 
-template <SumKind kind>
-inline void add_up_strip(const Part& part, std::int64_t lanes) {
+template <SumKind kind, class Element>
+inline void add_up_strip(const Part<Element>& part, std::int64_t lanes) {
   std::int64_t lane = 0;
   for (; lane + 2 * kLanes <= lanes; lane += 2 * kLanes) add_up_lanes<kind, 2, true>(part, lane, 0);
   for (; lane + kLanes <= lanes; lane += kLanes) add_up_lanes<kind, 1, true>(part, lane, 0);
@@ -109,8 +111,8 @@ inline void add_up_strip(const Part& part, std::int64_t lanes) {
 }
 
 // Adds up adjacent numbers of one channel.
-template <SumKind kind>
-inline void add_up_plane(const Part& part) {
+template <SumKind kind, class Element>
+inline void add_up_plane(const Part<Element>& part) {
   constexpr bool kHasX = kind != SumKind::kPlain, kIsClamped = kind == SumKind::kClamped;
   const Channels by = {Vec(has_mean(kind) ? *part.mean : 0.0F),
                        Vec(kIsClamped ? *part.factor : 0.0F), Vec(kIsClamped ? *part.shift : 0.0F)};
@@ -133,8 +135,8 @@ inline void add_up_plane(const Part& part) {
   }
 }
 
-template <SumKind kind>
-inline void add_up_part(const Part& part, std::int64_t lanes) {
+template <SumKind kind, class Element>
+inline void add_up_part(const Part<Element>& part, std::int64_t lanes) {
   if (part.step == 1) {  // a strip of one lane has pixels that are not adjacent
     add_up_plane<kind>(part);
   } else {
@@ -142,7 +144,8 @@ inline void add_up_part(const Part& part, std::int64_t lanes) {
   }
 }
 
-inline void add_up_part(SumKind kind, const Part& part, std::int64_t lanes) {
+template <class Element>
+inline void add_up_part(SumKind kind, const Part<Element>& part, std::int64_t lanes) {
   switch (kind) {
     case SumKind::kPlain:
       return add_up_part<SumKind::kPlain>(part, lanes);
@@ -183,8 +186,8 @@ template <Other other, class Load>
   return by;
 }
 
-template <Other kind>
-[[gnu::always_inline]] inline Vec normalize(const Vec& x, const float* other, std::int64_t count,
+template <Other kind, class Element>
+[[gnu::always_inline]] inline Vec normalize(const Vec& x, const Element* other, std::int64_t count,
                                             const ChannelFactors& by, const Factors& all) {
   const Vec centered = x - by.mean;
   Vec value = fmadd(centered, by.factor, by.shift);
@@ -199,9 +202,9 @@ template <Other kind>
 }
 
 // Handles `count` adjacent numbers of one channel.
-template <Other kind>
-inline void normalize_plane(const float* x, const float* other, float* dst, std::int64_t count,
-                            const Factors& factors) {
+template <Other kind, class Element>
+inline void normalize_plane(const Element* x, const Element* other, Element* dst,
+                            std::int64_t count, const Factors& factors) {
   const auto by = factors_of<kind>(factors, [](const float* at) { return Vec(*at); });
   for (std::int64_t i = 0; i < count; i += kLanes) {
     const std::int64_t rest = std::min<std::int64_t>(kLanes, count - i);
@@ -210,9 +213,9 @@ inline void normalize_plane(const float* x, const float* other, float* dst, std:
 }
 
 // Handles `pixels` pixels of a block of 16 channels.
-template <Other kind>
-inline void normalize_block(const float* x, const float* other, float* dst, std::int64_t pixels,
-                            const Factors& factors) {
+template <Other kind, class Element>
+inline void normalize_block(const Element* x, const Element* other, Element* dst,
+                            std::int64_t pixels, const Factors& factors) {
   ChannelFactors by[kBlockVectors];
   for (int i = 0; i < kBlockVectors; ++i) {
     by[i] = factors_of<kind>(factors, [i](const float* at) { return Vec::loadu(at + i * kLanes); });
@@ -226,9 +229,9 @@ inline void normalize_block(const float* x, const float* other, float* dst, std:
 }
 
 // Handles `pixels` pixels of `lanes` channels.
-template <Other kind>
-inline void normalize_pixels(const float* x, const float* other, float* dst, std::int64_t pixels,
-                             std::int64_t lanes, const Factors& factors) {
+template <Other kind, class Element>
+inline void normalize_pixels(const Element* x, const Element* other, Element* dst,
+                             std::int64_t pixels, std::int64_t lanes, const Factors& factors) {
   for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
     for (std::int64_t lane = 0; lane < lanes; lane += kLanes) {
       const std::int64_t rest = std::min<std::int64_t>(kLanes, lanes - lane);
@@ -241,8 +244,8 @@ inline void normalize_pixels(const float* x, const float* other, float* dst, std
   }
 }
 
-template <Other kind>
-inline void normalize_run(const float* x, const float* other, float* dst, std::int64_t pixels,
+template <Other kind, class Element>
+inline void normalize_run(const Element* x, const Element* other, Element* dst, std::int64_t pixels,
                           std::int64_t lanes, const Factors& factors) {
   if (lanes == 1) {
     normalize_plane<kind>(x, other, dst, pixels, factors);
@@ -250,6 +253,76 @@ inline void normalize_run(const float* x, const float* other, float* dst, std::i
     normalize_block<kind>(x, other, dst, pixels, factors);
   } else {
     normalize_pixels<kind>(x, other, dst, pixels, lanes, factors);
+  }
+}
+
+template <class Element>
+inline void add_up(const GradientSums& call, std::int64_t begin, std::int64_t end) {
+  const BatchShape& shape = call.shape;
+  const std::int64_t strips = strips_of(shape), padded = shape.blocks * shape.lanes;
+  const bool has_x = call.kind != SumKind::kPlain, is_clamped = call.kind == SumKind::kClamped;
+  const Bounds bounds = bounds_of(call.clamp.activation);
+  for (std::int64_t task = begin; task < end; ++task) {
+    const std::int64_t part = task % shape.parts, strip = task / shape.parts % strips;
+    const std::int64_t image = task / shape.parts / strips, first = part * shape.part_size;
+    // In nhwc a strip is a part of the lanes of the only block, in the others it is a block.
+    const bool is_cut = strips > shape.blocks;
+    const std::int64_t block = is_cut ? 0 : strip, lane = is_cut ? strip * kGroupNormStrip : 0;
+    const std::int64_t lanes = std::min(shape.lanes - lane, is_cut ? kGroupNormStrip : shape.lanes);
+    const std::int64_t pixel = (image * shape.blocks + block) * shape.pixels + first;
+    const std::int64_t at = pixel * shape.lanes + lane, channel = block * shape.lanes + lane;
+    float* const to = call.partial +
+                      (image * shape.parts + part) * sums_per_channel(call.kind) * padded + channel;
+    const std::int64_t pixels = std::min(shape.part_size, shape.pixels - first);
+    Part<Element> own = {.diff = of<Element>(call.diff) + at,
+                         .sums = to,
+                         .second = to + padded,
+                         .step = shape.lanes,
+                         .pixels = pixels,
+                         .bounds = bounds};
+    if (has_x) own.x = of<Element>(call.x) + at;
+    if (has_mean(call.kind)) own.mean = call.moments + channel;
+    if (is_clamped) {
+      own.factor = call.clamp.factors + channel;
+      own.shift = own.factor + padded;
+    }
+    add_up_part(call.kind, own, lanes);
+  }
+}
+
+template <class Element>
+inline void normalize_all(const Normalize& call, std::int64_t begin, std::int64_t end) {
+  const BatchShape& shape = call.shape;
+  const std::int64_t padded = shape.blocks * shape.lanes;
+  const Clamp clamp = clamp_of(call.activation);
+  const Bounds behind = bounds_of(call.clamp.activation);
+  while (begin < end) {
+    const std::int64_t plane = begin / shape.pixels;
+    const std::int64_t count = std::min((plane + 1) * shape.pixels, end) - begin;
+    const std::int64_t channel = plane % shape.blocks * shape.lanes;
+    const float* const first = call.factors + channel;
+    Factors factors = {.mean = first,
+                       .factor = first + padded,
+                       .shift = first + 2 * padded,
+                       .weight = first + 3 * padded,
+                       .low = Vec(clamp.low),
+                       .high = Vec(clamp.high),
+                       .behind = behind};
+    const std::int64_t at = begin * shape.lanes;
+    const Element* const x = of<Element>(call.x) + at;
+    Element* const dst = of<Element>(call.dst) + at;
+    if (call.other == nullptr) {
+      normalize_run<Other::kNone>(x, x, dst, count, shape.lanes, factors);
+    } else if (call.clamp.factors == nullptr) {
+      normalize_run<Other::kPlain>(x, of<Element>(call.other) + at, dst, count, shape.lanes,
+                                   factors);
+    } else {
+      factors.clamp_factor = call.clamp.factors + channel;
+      factors.clamp_shift = factors.clamp_factor + padded;
+      normalize_run<Other::kClamped>(x, of<Element>(call.other) + at, dst, count, shape.lanes,
+                                     factors);
+    }
+    begin += count;
   }
 }
 
@@ -286,36 +359,11 @@ void combine_moments(const BatchMoments& call, std::int64_t begin, std::int64_t 
 }
 
 void add_up_gradients(const GradientSums& call, std::int64_t begin, std::int64_t end) {
-  const BatchShape& shape = call.shape;
-  const std::int64_t strips = strips_of(shape), padded = shape.blocks * shape.lanes;
-  const bool has_x = call.kind != SumKind::kPlain, is_clamped = call.kind == SumKind::kClamped;
-  const Bounds bounds = bounds_of(call.clamp.activation);
-  for (std::int64_t task = begin; task < end; ++task) {
-    const std::int64_t part = task % shape.parts, strip = task / shape.parts % strips;
-    const std::int64_t image = task / shape.parts / strips, first = part * shape.part_size;
-    // In nhwc a strip is a part of the lanes of the only block, in the others it is a block.
-    const bool is_cut = strips > shape.blocks;
-    const std::int64_t block = is_cut ? 0 : strip, lane = is_cut ? strip * kGroupNormStrip : 0;
-    const std::int64_t lanes = std::min(shape.lanes - lane, is_cut ? kGroupNormStrip : shape.lanes);
-    const std::int64_t pixel = (image * shape.blocks + block) * shape.pixels + first;
-    const std::int64_t at = pixel * shape.lanes + lane, channel = block * shape.lanes + lane;
-    float* const to = call.partial +
-                      (image * shape.parts + part) * sums_per_channel(call.kind) * padded + channel;
-    const std::int64_t pixels = std::min(shape.part_size, shape.pixels - first);
-    Part own = {.diff = call.diff + at,
-                .sums = to,
-                .second = to + padded,
-                .step = shape.lanes,
-                .pixels = pixels,
-                .bounds = bounds};
-    if (has_x) own.x = call.x + at;
-    if (has_mean(call.kind)) own.mean = call.moments + channel;
-    if (is_clamped) {
-      own.factor = call.clamp.factors + channel;
-      own.shift = own.factor + padded;
-    }
-    add_up_part(call.kind, own, lanes);
-  }
+  add_up<float>(call, begin, end);
+}
+
+void add_up_gradients_bf16(const GradientSums& call, std::int64_t begin, std::int64_t end) {
+  add_up<Bf16>(call, begin, end);
 }
 
 void combine_gradients(const GradientSums& call, std::int64_t begin, std::int64_t end) {
@@ -340,36 +388,11 @@ void combine_gradients(const GradientSums& call, std::int64_t begin, std::int64_
 }
 
 void run_normalize(const Normalize& call, std::int64_t begin, std::int64_t end) {
-  const BatchShape& shape = call.shape;
-  const std::int64_t padded = shape.blocks * shape.lanes;
-  const Clamp clamp = clamp_of(call.activation);
-  const Bounds behind = bounds_of(call.clamp.activation);
-  while (begin < end) {
-    const std::int64_t plane = begin / shape.pixels;
-    const std::int64_t count = std::min((plane + 1) * shape.pixels, end) - begin;
-    const std::int64_t channel = plane % shape.blocks * shape.lanes;
-    const float* const first = call.factors + channel;
-    Factors factors = {.mean = first,
-                       .factor = first + padded,
-                       .shift = first + 2 * padded,
-                       .weight = first + 3 * padded,
-                       .low = Vec(clamp.low),
-                       .high = Vec(clamp.high),
-                       .behind = behind};
-    const std::int64_t at = begin * shape.lanes;
-    const float* const x = call.x + at;
-    if (call.other == nullptr) {
-      normalize_run<Other::kNone>(x, x, call.dst + at, count, shape.lanes, factors);
-    } else if (call.clamp.factors == nullptr) {
-      normalize_run<Other::kPlain>(x, call.other + at, call.dst + at, count, shape.lanes, factors);
-    } else {
-      factors.clamp_factor = call.clamp.factors + channel;
-      factors.clamp_shift = factors.clamp_factor + padded;
-      normalize_run<Other::kClamped>(x, call.other + at, call.dst + at, count, shape.lanes,
-                                     factors);
-    }
-    begin += count;
-  }
+  normalize_all<float>(call, begin, end);
+}
+
+void run_normalize_bf16(const Normalize& call, std::int64_t begin, std::int64_t end) {
+  normalize_all<Bf16>(call, begin, end);
 }
 
 }  // namespace torchalgo::kernels::TORCHALGO_ISA

@@ -74,9 +74,12 @@ struct GradientSums {
   return (shape.lanes + kGroupNormStrip - 1) / kGroupNormStrip;
 }
 
-/// Writes the partial sums of tasks [begin, end) of images * strips * parts.
+/// Writes the partial sums of tasks [begin, end) of images * strips * parts. In
+/// add_up_gradients_bf16, diff and x point to elements of bf16.
 TORCHALGO_DECLARE_KERNEL(void add_up_gradients(const GradientSums& call, std::int64_t begin,
-                                               std::int64_t end))
+                                               std::int64_t end);
+                         void add_up_gradients_bf16(const GradientSums& call, std::int64_t begin,
+                                                    std::int64_t end))
 /// Writes the sums of channels [begin, end) of sets * blocks * lanes. It needs all partial sums.
 TORCHALGO_DECLARE_KERNEL(void combine_gradients(const GradientSums& call, std::int64_t begin,
                                                 std::int64_t end))
@@ -95,8 +98,11 @@ struct Normalize {
   ClampBehind clamp;  // factors are null: none
 };
 
-/// Writes pixels [begin, end) of images * blocks * pixels.
+/// Writes pixels [begin, end) of images * blocks * pixels. In run_normalize_bf16, x, other and dst
+/// point to elements of bf16.
 TORCHALGO_DECLARE_KERNEL(void run_normalize(const Normalize& call, std::int64_t begin,
-                                            std::int64_t end))
+                                            std::int64_t end);
+                         void run_normalize_bf16(const Normalize& call, std::int64_t begin,
+                                                 std::int64_t end))
 
 }  // namespace torchalgo::kernels

@@ -70,8 +70,8 @@ inline void run_binary_bf16(const Eltwise& eltwise, std::int64_t begin, std::int
 }
 
 // `activation` is passed by value as in activate_range.
-template <Activation::Kind kind>
-inline void activation_gradient_range(const float* diff, const float* x, float* dst,
+template <Activation::Kind kind, class Element>
+inline void activation_gradient_range(const Element* diff, const Element* x, Element* dst,
                                       std::int64_t count, Activation activation) {
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -81,6 +81,15 @@ inline void activation_gradient_range(const float* diff, const float* x, float* 
   const std::int64_t rest = count - i;
   activation_gradient<kind>(Vec::loadu(diff + i, rest), Vec::loadu(x + i, rest), activation)
       .store(dst + i, rest);
+}
+
+template <class Element>
+inline void activation_gradient_of(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
+  with_activation(eltwise.activation.kind, [&]<Activation::Kind kind>() {
+    activation_gradient_range<kind>(of<Element>(eltwise.a) + begin, of<Element>(eltwise.b) + begin,
+                                    of<Element>(eltwise.dst) + begin, end - begin,
+                                    eltwise.activation);
+  });
 }
 
 }  // namespace
@@ -98,10 +107,11 @@ void run_sub(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
 }
 
 void run_activation_gradient(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
-  with_activation(eltwise.activation.kind, [&]<Activation::Kind kind>() {
-    activation_gradient_range<kind>(eltwise.a + begin, eltwise.b + begin, eltwise.dst + begin,
-                                    end - begin, eltwise.activation);
-  });
+  activation_gradient_of<float>(eltwise, begin, end);
+}
+
+void run_activation_gradient_bf16(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {
+  activation_gradient_of<Bf16>(eltwise, begin, end);
 }
 
 void run_activation(const Eltwise& eltwise, std::int64_t begin, std::int64_t end) {

@@ -29,6 +29,7 @@ TORCHALGO_DECLARE_KERNEL(
     void run_activation(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
     void run_add_bf16(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
     void run_mul_bf16(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
+    void run_activation_gradient_bf16(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
     void run_activation_bf16(const Eltwise& eltwise, std::int64_t begin, std::int64_t end);
     void round_to_bf16(const Eltwise& eltwise, std::int64_t begin, std::int64_t end))
 

@@ -23,9 +23,9 @@ struct Sums {
 //
 // The variance is found from sums of differences from a pivot, the mean of a few pixels. These sums
 // need one pass, and the rounding errors of squares of large numbers do not enter them.
-template <int width, bool is_whole>
-inline void sum_pixels(const float* src, std::int64_t step, std::int64_t pixels, std::int64_t lanes,
-                       std::int64_t first, Sums& found) {
+template <int width, bool is_whole, class Element>
+inline void sum_pixels(const Element* src, std::int64_t step, std::int64_t pixels,
+                       std::int64_t lanes, std::int64_t first, Sums& found) {
   constexpr int kRows = 4 / width;  // independent sums, which hide the latency of an addition
   constexpr std::int64_t kMostSamples = 8;
   Vec pivot[width], differences[kRows][width], squares[kRows][width];
@@ -33,17 +33,17 @@ inline void sum_pixels(const float* src, std::int64_t step, std::int64_t pixels,
     pivot[i] = Vec(0.0F);
     for (int row = 0; row < kRows; ++row) differences[row][i] = squares[row][i] = Vec(0.0F);
   }
-  const auto load = [lanes](const float* at, int i) {
+  const auto load = [lanes](const Element* at, int i) {
     return is_whole ? Vec::loadu(at + i * kLanes) : Vec::loadu(at, lanes);
   };
   const std::int64_t samples = std::min(kMostSamples, pixels);
   for (std::int64_t sample = 0; sample < samples; ++sample) {
-    const float* const at = src + sample * pixels / samples * step;
+    const Element* const at = src + sample * pixels / samples * step;
     for (int i = 0; i < width; ++i) pivot[i] = pivot[i] + load(at, i);
   }
   const Vec share(1.0F / static_cast<float>(samples));
   for (int i = 0; i < width; ++i) pivot[i] = pivot[i] * share;
-  const auto add = [&](const float* at, int row) {
+  const auto add = [&](const Element* at, int row) {
     for (int i = 0; i < width; ++i) {
       const Vec difference = load(at, i) - pivot[i];
       differences[row][i] = differences[row][i] + difference;
@@ -67,8 +67,9 @@ inline void sum_pixels(const float* src, std::int64_t step, std::int64_t pixels,
 }
 
 // Adds up a strip of `lanes` channels.
-inline void sum_strip(const float* src, std::int64_t step, std::int64_t pixels, std::int64_t lanes,
-                      Sums& found) {
+template <class Element>
+inline void sum_strip(const Element* src, std::int64_t step, std::int64_t pixels,
+                      std::int64_t lanes, Sums& found) {
   std::int64_t lane = 0;
   for (; lane + 4 * kLanes <= lanes; lane += 4 * kLanes)
     sum_pixels<4, true>(src + lane, step, pixels, 0, lane, found);
@@ -87,9 +88,10 @@ inline Moments moments_of(const Sums& sums, std::int64_t lane, std::int64_t coun
 
 // Returns the moments of `count` adjacent numbers. Whole vectors count as pixels of kLanes
 // channels.
-inline Moments moments_of_run(const float* src, std::int64_t count) {
+template <class Element>
+inline Moments moments_of_run(const Element* src, std::int64_t count) {
   const std::int64_t vectors = count / kLanes, rest = count % kLanes;
-  const float* const tail = src + vectors * kLanes;
+  const Element* const tail = src + vectors * kLanes;
   Moments of_lane[kLanes];
   double sum = 0;
   if (vectors > 0) {
@@ -101,14 +103,14 @@ inline Moments moments_of_run(const float* src, std::int64_t count) {
     }
     sum *= static_cast<double>(vectors);
   }
-  for (std::int64_t i = 0; i < rest; ++i) sum += tail[i];
+  for (std::int64_t i = 0; i < rest; ++i) sum += to_float(tail[i]);
   Moments all = {sum / static_cast<double>(count), 0};
   for (int lane = 0; vectors > 0 && lane < kLanes; ++lane) {
     const double difference = of_lane[lane].mean - all.mean;
     all.squares += of_lane[lane].squares + static_cast<double>(vectors) * difference * difference;
   }
   for (std::int64_t i = 0; i < rest; ++i) {
-    const double difference = tail[i] - all.mean;
+    const double difference = to_float(tail[i]) - all.mean;
     all.squares += difference * difference;
   }
   return all;
@@ -212,9 +214,9 @@ inline void normalize_pixels(const float* src, float* dst, std::int64_t pixels, 
   }
 }
 
-}  // namespace
-
-void measure_groups(const GroupNorm& call, std::int64_t begin, std::int64_t end) {
+template <class Element>
+inline void measure(const GroupNorm& call, std::int64_t begin, std::int64_t end) {
+  const Element* const src = of<Element>(call.src);
   const std::int64_t strips = strips_of(call), size = column_size(call);
   for (std::int64_t task = begin; task < end; ++task) {
     const std::int64_t part = task % call.parts, strip = task / call.parts % strips;
@@ -222,7 +224,7 @@ void measure_groups(const GroupNorm& call, std::int64_t begin, std::int64_t end)
     const std::int64_t count = std::min(call.part_size, size - first);
     Moments* const to = call.moments + (image * call.parts + part) * columns_of(call);
     if (call.lanes == 1) {
-      to[strip] = moments_of_run(call.src + (image * strips + strip) * size + first, count);
+      to[strip] = moments_of_run(src + (image * strips + strip) * size + first, count);
       continue;
     }
     const bool is_blocked = strips == call.blocks;
@@ -233,10 +235,20 @@ void measure_groups(const GroupNorm& call, std::int64_t begin, std::int64_t end)
     const std::int64_t block = is_blocked ? strip : 0, lane = is_blocked ? 0 : channel;
     const std::int64_t pixel = (image * call.blocks + block) * call.pixels + first;
     Sums sums;
-    sum_strip(call.src + pixel * call.lanes + lane, call.lanes, count, lanes, sums);
+    sum_strip(src + pixel * call.lanes + lane, call.lanes, count, lanes, sums);
     for (std::int64_t i = 0; i < std::min(lanes, call.channels - channel); ++i)
       to[channel + i] = moments_of(sums, i, count);
   }
+}
+
+}  // namespace
+
+void measure_groups(const GroupNorm& call, std::int64_t begin, std::int64_t end) {
+  measure<float>(call, begin, end);
+}
+
+void measure_groups_bf16(const GroupNorm& call, std::int64_t begin, std::int64_t end) {
+  measure<Bf16>(call, begin, end);
 }
 
 void find_group_factors(const GroupNorm& call, std::int64_t begin, std::int64_t end) {

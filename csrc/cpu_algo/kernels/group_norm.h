@@ -56,9 +56,12 @@ struct GroupNorm {
   return (call.lanes + kGroupNormStrip - 1) / kGroupNormStrip;
 }
 
-/// Writes the moments of tasks [begin, end) of images * strips * parts.
+/// Writes the moments of tasks [begin, end) of images * strips * parts. In measure_groups_bf16, src
+/// points to elements of bf16.
 TORCHALGO_DECLARE_KERNEL(void measure_groups(const GroupNorm& call, std::int64_t begin,
-                                             std::int64_t end))
+                                             std::int64_t end);
+                         void measure_groups_bf16(const GroupNorm& call, std::int64_t begin,
+                                                  std::int64_t end))
 
 /// Writes the factors of groups [begin, end) of images * groups.
 TORCHALGO_DECLARE_KERNEL(void find_group_factors(const GroupNorm& call, std::int64_t begin,

@@ -184,7 +184,7 @@ def optimize(
         budget_s=budget_s,
         objective=objective,
         max_error=max_error if max_error is not None else default_error(model, training),
-        autocast=not training and in_autocast(model),
+        autocast=in_autocast(model),
     )
     if options.training:
         return _train(

@@ -305,13 +305,7 @@ def as_tensor_models(
         autocast: True if later calls are inside of torch.autocast in bf16.
     Raises: torchalgo.Error as `as_tensor_model`, or if results differ in more than their tensors.
     """
-    if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
-        raise Error(
-            "TA1118 optimize: torch.autocast is on, which changes dtypes inside the model. Call"
-            " optimize outside of torch.autocast, with a model of the wanted dtype, such as"
-            ' model.bfloat16(), or for a model on the CPU inside of torch.autocast("cpu",'
-            " dtype=torch.bfloat16)"
-        )
+    refuse_autocast()
     models = []
     for args, kwargs in calls:
         arguments = (*args, *kwargs.values())
@@ -345,6 +339,17 @@ def as_tensor_models(
                 " expected shapes for which the model returns results of the same form"
             )
     return models
+
+
+def refuse_autocast() -> None:
+    """Raises torchalgo.Error inside of torch.autocast."""
+    if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+        raise Error(
+            "TA1118 optimize: torch.autocast is on, which changes dtypes inside the model. Call"
+            " optimize outside of torch.autocast, with a model of the wanted dtype, such as"
+            ' model.bfloat16(), or for a model on the CPU inside of torch.autocast("cpu",'
+            " dtype=torch.bfloat16)"
+        )
 
 
 def _in_autocast(

@@ -48,20 +48,21 @@ class TrainingModule(nn.Module):
     _links: list[Link]
     _modes: list[tuple[bool, bool]]
     _told: set[str]  # the reasons that a warning has told
+    _in_autocast: bool  # the plan is for calls inside of torch.autocast in bf16
     plan: TrainingPlan
     runs: Literal["plan", "baseline"]  # "baseline": the model as it was given, which was faster
     is_interrupted: bool  # True if Ctrl-C ended the tuning early
 
     def __init__(
         self, model: nn.Module, traced: Traced, regions: dict[str, PlannedRegion],
-        plan: TrainingPlan, shapes: list[torch.Size],
+        plan: TrainingPlan, shapes: list[torch.Size], in_autocast: bool,
     ) -> None:  # fmt: skip
         super().__init__()
         self.__dict__.update(
             _original=model, _traced=traced, _whole=traced.whole, _regions=regions, plan=plan,
             _shapes=shapes, _others=0, _layers=_layers(model), _links=_links(model, traced),
             _modes=_modes(model, traced), _told=set(), runs="plan",
-            is_interrupted=False,
+            is_interrupted=False, _in_autocast=in_autocast,
         )  # fmt: skip
         # The model's own dicts: what is registered later in one of both is in the other.
         for name, value in vars(model).items():
@@ -74,7 +75,7 @@ class TrainingModule(nn.Module):
         entered = copy.deepcopy(self._traced.entered, memo)
         regions = {name: getattr(whole, name) for name in self._regions}
         traced = dataclasses.replace(self._traced, whole=whole, regions={}, entered=entered)
-        copied = TrainingModule(model, traced, regions, self.plan, self._shapes)
+        copied = TrainingModule(model, traced, regions, self.plan, self._shapes, self._in_autocast)
         copied.__dict__.update(
             _modes=self._modes, runs=self.runs, is_interrupted=self.is_interrupted
         )
@@ -168,7 +169,7 @@ class TrainingModule(nn.Module):
                 return f"{name} of {self._name_of(owner)} is another tensor"
         if "forward" in vars(self._original):
             return "forward was set on the model itself"
-        return why_transformed() or self._why_other_modes()
+        return why_transformed(self._in_autocast) or self._why_other_modes()
 
     def _why_other_modes(self) -> str:
         """Returns which module has another mode than in the trace, or new hooks; empty if none."""

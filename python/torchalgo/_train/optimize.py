@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
 from torchalgo._C import Error
+from torchalgo._capture.calls import refuse_autocast
 from torchalgo._capture.freeze import device_of
 from torchalgo._capture.settings import Options, Settings
 from torchalgo._db import CostStore
@@ -38,6 +40,8 @@ def optimize_training(
 
     Args:
         store: the cost database; None: costs are not stored.
+        options: if options.autocast, the caller is inside of torch.autocast in bf16, and the plan
+            is for calls inside of it.
     Raises: torchalgo.Error if the model is in eval mode, is on neither a CPU nor a GPU, or cannot
         be traced, if an override is not possible, or if the plan was made for another model.
     """
@@ -52,11 +56,14 @@ def optimize_training(
             " call model.cpu() or model.cuda()"
         )
     _check_settings(options)
+    if not options.autocast:
+        refuse_autocast()
     target = Target(
         native_device(where),
         options.runtime_compiled or options.plan is not None,
         options.all_knobs,
         _named(options),
+        options.autocast,
     )
     with call.timings.step("read"):
         traced = trace(model, inputs)
@@ -66,10 +73,11 @@ def optimize_training(
         check_overrides(options.overrides, layers)
     is_timed = not options.run_untimed and bool(parts)
     before = before_guard(model, inputs, call) if is_timed else call
-    if options.plan is not None:
-        runs = given_runs(options.plan, parts, options, store, before)
-    else:
-        runs = _within_limit(parts, options, store, before)
+    with torch.autocast("cpu", enabled=False):
+        if options.plan is not None:
+            runs = given_runs(options.plan, parts, options, store, before)
+        else:
+            runs = _within_limit(parts, options, store, before)
     regions: dict[str, PlannedRegion] = {}
     for name, run in runs.items():
         part = run.part
@@ -80,7 +88,7 @@ def optimize_training(
     saved = [each for run in runs.values() for each in run.saved]
     plan = TrainingPlan([run.plan for run in runs.values()], saved, traced.left_alone)
     shapes = [x.shape for x in inputs]
-    planned = TrainingModule(model, traced, regions, plan, shapes)
+    planned = TrainingModule(model, traced, regions, plan, shapes, options.autocast)
     planned.is_interrupted = any(run.is_interrupted for run in runs.values())
     if is_timed:
         with call.timings.step("guard"):

@@ -29,6 +29,7 @@ class Target:
     runtime_compiled: bool = False  # also engines that cuDNN compiles when they first run
     all_knobs: bool = False  # also knobs that cuDNN does not propose first
     named: tuple[str, ...] = ()  # primitives that an override or a plan names
+    coarse_types: bool = False  # also primitives that store images in bf16, as autocast does
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Part:
         graph = _C.training_graph(own.graph, wanted, recomputed)
         found = _C.training_candidates(
             graph, target.device, is_deterministic(target.device), target.runtime_compiled,
-            target.all_knobs, target.named,
+            target.all_knobs, target.named, target.coarse_types,
         )  # fmt: skip
         return Part(own, wanted, recomputed, target, graph, found)
 

@@ -33,6 +33,9 @@ class RegionGraph:
     results: list[int]  # for each result of the region, its position among the graph's outputs
     # For each result: may the model or its caller change it in place later?
     may_change: list[bool]
+    # The types of the inputs and of the results in the model: those of autocast, where it is on.
+    input_types: list[torch.dtype]
+    result_types: list[torch.dtype]
 
     @property
     def parameters(self) -> tuple[list[Tensor], list[tuple[int, int]]]:
@@ -140,14 +143,18 @@ class _Builder:
         ends: list[str] = []
         outputs: list[int] = []
         may_change: list[bool] = []
+        input_types: list[torch.dtype] = []
+        result_types: list[torch.dtype] = []
         for node in self.part.graph.nodes:
             if node.op == "placeholder":
                 self.values[node] = self.value(f"{node.name}:input", _sizes(node))
+                input_types.append(node.meta["tensor_meta"].given)
                 ends.append(f"input\t{self.values[node]}\tnchw")
             elif node.op == "output":
                 results = node.args[0] if isinstance(node.args[0], list | tuple) else [node.args[0]]
                 outputs = [self.values[each] for each in results]
                 may_change = [bool(each.meta[MAY_CHANGE]) for each in results]
+                result_types = [each.meta["tensor_meta"].given for each in results]
             else:
                 op = known_op(node, modules)
                 assert op is not None
@@ -157,14 +164,16 @@ class _Builder:
         text = "\n".join(["torchalgo graph 1", *self.value_lines, *self.lines, *ends, ""])
         positions = [in_order.index(each) for each in outputs]
         graph = _C.parse_graph(text)
-        return RegionGraph(graph, self.modules, self.moments, positions, may_change)
+        return RegionGraph(
+            graph, self.modules, self.moments, positions, may_change, input_types, result_types
+        )
 
 
 def region_graph(part: fx.GraphModule, conv_dtype: str = "f32") -> RegionGraph:
     """Returns the problems of a region that `trace` has found.
 
     Args:
-        conv_dtype: of convolutions: "f32", or "tf32" on a GPU. Tensors are f32.
+        conv_dtype: of convolutions: "f32", or "tf32" on a GPU. Tensors of the graph are f32.
     """
     return _Builder(part, conv_dtype).build()
 
@@ -231,12 +240,16 @@ class PlannedRegion(nn.Module):
         self._shapes = [tuple(graph.values[i].sizes) for i in graph.inputs]
         self._wanted = [i in wanted for i in graph.inputs]
         # PyTorch may keep other tensors for the gradients than a plan does. A change of one that it
-        # does not keep is legal, so it must not reach the tensors that the plan keeps.
+        # does not keep is legal, so it must not reach the tensors that the plan keeps. A result in
+        # another type is a copy in any case.
         kept = {name for name, layout, _ in native.saved if layout == "nchw"}
         self._copied = [
             may_change and graph.values[graph.outputs[position]].name in kept
-            for position, may_change in zip(own.results, own.may_change, strict=True)
-        ]
+            and type_ is torch.float32
+            for position, may_change, type_ in zip(
+                own.results, own.may_change, own.result_types, strict=True
+            )
+        ]  # fmt: skip
         self._leaves = [
             (str(node.meta.get("layer", node.target)), module)
             for node in part.graph.nodes
@@ -245,6 +258,7 @@ class PlannedRegion(nn.Module):
         ]
         tensors, self._places = own.parameters
         self._parameter_shapes = [tensor.shape for tensor in tensors]
+        self._types = [*own.input_types, *[torch.float32] * len(tensors)]
         # The attributes of modules that the plan has as numbers.
         self._settings = [
             (layer, vars(module), name, vars(module)[name])
@@ -270,8 +284,9 @@ class PlannedRegion(nn.Module):
             self.__dict__["others"] += 1
             return self._part(*inputs)
         self.__dict__["plan_runs"] += 1
-        found = self._native.run(list(inputs), tensors, self._statistics())
-        results = [found[position] for position in self._own.results]
+        found = self._native.run([x.float() for x in inputs], tensors, self._statistics())
+        results = [found[position].to(type_) for position, type_ in
+                   zip(self._own.results, self._own.result_types, strict=True)]  # fmt: skip
         recorded = next((x.grad_fn for x in found if x.grad_fn is not None), None)
         if recorded is not None:
             recorded.register_prehook(_refuse_second_derivatives)
@@ -289,7 +304,7 @@ class PlannedRegion(nn.Module):
         shapes = [*self._shapes, *self._parameter_shapes]
         if len(tensors) != len(self._parameter_shapes) or places != self._places:
             return "layers share other weights than when the plan was made"
-        if not all(map(self._is_plain, (*inputs, *tensors), shapes)):
+        if not all(map(self._is_plain, (*inputs, *tensors), shapes, self._types)):
             return "a tensor or a weight has another size, type or device than in the plan"
         if torch.is_grad_enabled() and any(
             x.requires_grad and not is_wanted
@@ -306,10 +321,10 @@ class PlannedRegion(nn.Module):
                 return f"{name} of {layer!r} was changed"
         return ""
 
-    def _is_plain(self, tensor: Tensor, shape: Sequence[int]) -> bool:
+    def _is_plain(self, tensor: Tensor, shape: Sequence[int], type_: torch.dtype) -> bool:
         return (
             type(tensor) in (Tensor, nn.Parameter)
-            and tensor.dtype is torch.float32
+            and tensor.dtype is type_
             and tensor.device == self._device
             and tensor.layout is torch.strided
             and tuple(tensor.shape) == tuple(shape)
@@ -340,10 +355,21 @@ def _refuse_second_derivatives(_: Any) -> None:
         )
 
 
-def why_transformed() -> str:
-    """Returns what looks at each operation of PyTorch, or changes what it does; empty if none."""
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        return "torch.autocast is on"
+def why_transformed(in_autocast: bool) -> str:
+    """Returns what looks at each operation of PyTorch, or changes what it does; empty if none.
+
+    Args:
+        in_autocast: True if the plan is for calls inside of torch.autocast in bf16 on the CPU.
+    """
+    if in_autocast:
+        is_on = torch.is_autocast_enabled("cpu")
+        if not is_on or torch.get_autocast_dtype("cpu") != torch.bfloat16:
+            return "torch.autocast in bf16 is off, and it was on when the plan was made"
+    elif torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        return (
+            "torch.autocast is on, and it was off when the plan was made: call optimize inside of"
+            " it too"
+        )
     if torch.nn.modules.module._has_any_global_hook():
         return "a hook of all modules is registered"
     is_transformed = (

@@ -222,16 +222,22 @@ def _refuse_kept_tensors(
                 )
 
 
-class _Meta(NamedTuple):
+class TensorMeta(NamedTuple):
+    """What the trace knows of a tensor. Regions may compute in f32 what autocast rounds."""
+
     shape: torch.Size
-    dtype: torch.dtype
+    dtype: torch.dtype  # float32 for a tensor in bf16 if the trace was made inside of autocast
+    given: torch.dtype  # the type that the model gives it
 
 
 def _meta_of(value: Any) -> Any:
     """Returns the sizes and the type of a tensor, or of each tensor of a tuple; else None."""
     if isinstance(value, tuple | list):
         return tuple(map(_meta_of, value))
-    return _Meta(value.shape, value.dtype) if isinstance(value, Tensor) else None
+    if not isinstance(value, Tensor):
+        return None
+    is_rounded = value.dtype is torch.bfloat16 and torch.is_autocast_enabled("cpu")
+    return TensorMeta(value.shape, torch.float32 if is_rounded else value.dtype, value.dtype)
 
 
 def run_and_trace(
@@ -241,7 +247,7 @@ def run_and_trace(
 
     Tracing runs the model and may change buffers, so a copy is traced. The state of the random
     generators is restored. The nodes have the sizes of their tensors in `meta`, as after ShapeProp
-    of torch.fx.
+    of torch.fx. Inside of torch.autocast, these are the tensors of calls inside of it.
     """
     copied = copy.deepcopy(model)
     buffers = {(module, name): value for module in copied.modules()

@@ -192,19 +192,25 @@ def appended(problem: str, other: str) -> str:
     return f"{problem}+{named[1]}" if named else ""
 
 
-def layouts_of(problem: str, row: str) -> tuple[int, int, int]:
-    """Returns the layouts of a primitive's first input, its other inputs, and its result.
+def layouts_of(problem: str, row: str) -> tuple[tuple[int, int, int], int]:
+    """Returns the layouts of a primitive's first, second and further inputs, and of its result.
 
     `row` is a primitive of the costs of `problem`, as "primitive src->dst".
     """
     name, _, layouts = row.rpartition(" ")
     src, dst = (bit_of(layout) for layout in layouts.split("->"))
     if problem.startswith("bwd_data_"):  # src and dst mean the tensors or their gradients
-        return dst, dst, src
+        return (dst, dst, dst), src
     if problem.startswith("bwd_filter_"):
         variants = name.replace("@", "{").split("{")[0].split(".")[1:]
-        return src, dst, bit_of("nhwc" if "krsc" in variants else "nchw")
-    return src, src, dst
+        return (src, dst, dst), bit_of("nhwc" if "krsc" in variants else "nchw")
+    # The numbers per channel that steps of a batch norm read have no layout with a type.
+    plain = bit_of("nhwc") if src == COARSE else src
+    if problem.startswith("normalize_"):
+        return (src, plain, plain), dst
+    if problem.startswith("bwd_normalize_"):
+        return (src, src, plain), dst
+    return (src, src, src), dst
 
 
 def ends_of(pair: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -233,7 +239,7 @@ def options_of(graph: Graph, rows: CostRows, refused: Any, pairs: Any = ()) -> O
                     kept = row if (name, problem, row) in paired else ""
                     key = covers, layouts_of(problem, row), kept
                     best[key] = min(best.get(key, (INF,)), (ticks, row, problem))
-        for (covers, (first, later, last), _), (ticks, row, problem) in best.items():
+        for (covers, (read, last), _), (ticks, row, problem) in best.items():
             chain = tuple(graph.nodes[n].name.encode() for n in covers)
             inputs = sum(len(graph.nodes[n].inputs) for n in covers)
             graph.work.spend(len(covers) * (STEP + len(links) // 8) + 2 * ENTRY * inputs)
@@ -243,15 +249,15 @@ def options_of(graph: Graph, rows: CostRows, refused: Any, pairs: Any = ()) -> O
                     ("primitive", "src", "dst"), row.replace("->", " ").split(), strict=True
                 )
                 if i > 0:
-                    first, later, said = last, last, {"problem": node.problem, **absorbed}
+                    read, said = (last, last, last), {"problem": node.problem, **absorbed}
                 reads = Counter[int]()
                 for j, v in enumerate(node.inputs):
                     is_added = j + 1 == len(node.inputs) and sums[covers[i]]
                     is_link = i > 0 and graph.values[v].producer == covers[i - 1]
-                    own = last if is_added else later if j else first
+                    own = last if is_added else read[min(j, 2)]
                     reads[v] |= links[covers, i, last] if is_link else own
                 leaves = last if i + 1 == len(covers) else links[covers, i + 1, last]
-                order = i > 0, said["primitive"].encode(), first, last, later, chain
+                order = i > 0, said["primitive"].encode(), read[0], last, read, chain
                 options[covers[i]][order] = Option(said, reads, leaves)
     for node, own in zip(graph.nodes, options, strict=True):
         require(own or not node.problem, f"{node.name}: no costs of {node.problem}")

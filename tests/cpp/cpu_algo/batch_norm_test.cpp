@@ -33,17 +33,17 @@ constexpr BatchNormStep kSteps[] = {BatchNormStep::kMoments, BatchNormStep::kNor
 TEST(BatchNorm, AgreesWithF64InEveryLayoutAndKeepsPadLanesZero) {
   for (const BatchNormStep step : kSteps) {
     for (const std::int64_t c : {1, 3, 16, 17, 40, 64, 70, 130}) {
-      expect_correct("cpu.batch_norm", make_step(step, 2, c, 5, 6), 3, kBound);
+      expect_correct("cpu.batch_norm", make_step(step, 2, c, 5, 6), 4, kBound);
     }
-    expect_correct("cpu.batch_norm", make_step(step, 3, 20, 1, 1), 3, kBound);
-    expect_correct("cpu.batch_norm", make_step(step, 1, 8, 1, 2), 3, kBound);
+    expect_correct("cpu.batch_norm", make_step(step, 3, 20, 1, 1), 4, kBound);
+    expect_correct("cpu.batch_norm", make_step(step, 1, 8, 1, 2), 4, kBound);
   }
 }
 
 // 71 * 73 pixels have several parts, the last of which is smaller than the others.
 TEST(BatchNorm, AddsUpTheParts) {
   for (const BatchNormStep step : kSteps) {
-    expect_correct("cpu.batch_norm", make_step(step, 2, 18, 71, 73), 3, kBound);
+    expect_correct("cpu.batch_norm", make_step(step, 2, 18, 71, 73), 4, kBound);
   }
 }
 
@@ -52,7 +52,7 @@ TEST(BatchNorm, AddsAResidualAndClamps) {
        {Epilogue{PostOp::kRelu}, Epilogue{PostOp::kAdd}, Epilogue{PostOp::kAdd, PostOp::kRelu6}}) {
     BatchNormProblem problem = make_step(BatchNormStep::kNormalize, 2, 20, 9, 7);
     problem.epilogue = epilogue;
-    expect_correct("cpu.batch_norm", problem, 3, kBound);
+    expect_correct("cpu.batch_norm", problem, 4, kBound);
   }
 }
 
@@ -64,11 +64,11 @@ TEST(BatchNorm, StopsTheGradientWhereTheClampBehindItIsConstant) {
       for (const std::int64_t c : {3, 16, 40, 70, 130}) {
         BatchNormProblem problem = make_step(step, 2, c, 5, 6);
         problem.activation = clamp;
-        expect_correct("cpu.batch_norm", problem, 3, kBound);
+        expect_correct("cpu.batch_norm", problem, 4, kBound);
       }
       BatchNormProblem problem = make_step(step, 2, 18, 71, 73);
       problem.activation = clamp;
-      expect_correct("cpu.batch_norm", problem, 3, kBound);
+      expect_correct("cpu.batch_norm", problem, 4, kBound);
     }
   }
 }
@@ -162,7 +162,7 @@ TEST(ChannelSums, AgreesWithF64InEveryLayout) {
     for (const bool per_image : {false, true}) {
       for (const bool has_product : {false, true}) {
         ChannelSumsProblem problem{DType::kF32, 3, c, 9, 40, per_image, has_product};
-        expect_correct("cpu.channel_sums", problem, 3, kBound);
+        expect_correct("cpu.channel_sums", problem, 4, kBound);
       }
     }
   }
@@ -172,7 +172,7 @@ TEST(ChannelSums, AgreesWithF64InEveryLayout) {
 TEST(ChannelSums, AddsUpTheParts) {
   for (const bool per_image : {false, true}) {
     expect_correct("cpu.channel_sums",
-                   ChannelSumsProblem{DType::kF32, 2, 18, 71, 73, per_image, true}, 3, kBound);
+                   ChannelSumsProblem{DType::kF32, 2, 18, 71, 73, per_image, true}, 4, kBound);
   }
 }
 

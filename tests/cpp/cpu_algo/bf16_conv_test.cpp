@@ -116,6 +116,18 @@ TEST(Bf16Conv, IsTheSameWithAndWithoutTiles) {
   }
 }
 
+// With a stride, several convolutions write the pixels of a result in turns.
+TEST(Bf16Conv, ComputesGradientsOfInputs) {
+  for (const char* rest : {"k33r1s1_st1x1_pad0x0_dil1x1", "k33r3s3_st1x1_pad1x1_dil1x1",
+                           "k20r5s5_st1x1_pad2x2_dil1x1", "k33r3s3_st2x2_pad1x1_dil1x1",
+                           "k33r1s1_st2x2_pad0x0_dil1x1", "k20r3s2_st2x1_pad1x0_dil1x1"}) {
+    for (const char* src : {"n2c24h9w30", "n1c7h14w13"}) {
+      const Problem problem = parse_problem(fmt::format("bwd_data_f32_{}_{}_g1", src, rest));
+      expect_correct(kName, problem, kLayouts, kMaxRelError);
+    }
+  }
+}
+
 TEST(Bf16Conv, IsOfferedWithAmxOnlyAndRefusesWhatItCannotRun) {
   const Algorithm algorithm = cpu_algorithm(kName);
   const Problem problem = conv("n1c32h8w8", "k32r3s3_st1x1_pad1x1_dil1x1");
@@ -126,7 +138,8 @@ TEST(Bf16Conv, IsOfferedWithAmxOnlyAndRefusesWhatItCannotRun) {
   for (const char* text : {
            "fwd_f32_n1c32h8w8_k32r3s3_st1x1_pad1x1_dil1x1_g2",
            "fwd_f16_n1c32h8w8_k32r3s3_st1x1_pad1x1_dil1x1_g1",
-           "bwd_data_f32_n1c32h8w8_k32r3s3_st1x1_pad1x1_dil1x1_g1",
+           "bwd_filter_f32_n1c32h8w8_k32r3s3_st1x1_pad1x1_dil1x1_g1",
+           "bwd_data_f32_n1c32h8w8_k32r3s3_st1x1_pad3x1_dil1x1_g1",
            "fwd_f32_n1c4d5h7w7_k6t3r3s3_st1x2x2_pad1x1x1_dil1x1x1_g1",
            "relu_f32_n1c32h8w8",
        }) {

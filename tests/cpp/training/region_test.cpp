@@ -65,15 +65,18 @@ struct Model {
   }
 };
 
-// Returns the region with the cheapest plan if the primitives of `layout` cost nothing.
+// Returns the region with the cheapest plan if the primitives of `layout` cost nothing. Candidates
+// in nhwc.bf16 are listed as on a processor with AMX, and run on this one.
 std::shared_ptr<TrainingRegion> make_region(
     Layout layout, const char* text = kGraph,
     std::vector<NodeParameters> parameters = {{0, 1}, {}, {2, 3}, {}, {}},
     const std::vector<int>& recomputed = {}, const std::vector<int>& wanted = {0}) {
   const Graph forward = parse_graph(text);
   const Graph graph = training_graph(forward, wanted, recomputed);
-  const Candidates candidates =
-      training_candidates(graph, all_algorithms(), cpu_device(), {.drop_dominated = true});
+  Device listed = cpu_device();
+  listed.has_amx = is_typed(layout);
+  const Candidates candidates = training_candidates(
+      graph, all_algorithms(), listed, {.drop_dominated = true, .coarse_types = is_typed(layout)});
   const std::vector<Candidate> transforms =
       transform_candidates(graph, candidates, [](const Problem& problem) {
         return offers_of(problem, all_algorithms(), cpu_device()).primitives;
@@ -81,7 +84,9 @@ std::shared_ptr<TrainingRegion> make_region(
   CostTable costs;
   for (const auto& list : candidates.by_anchor) {
     for (const Candidate& each : list) {
-      const bool is_free = each.primitive.src == layout && each.primitive.dst == layout;
+      const Layout dst = each.primitive.dst;
+      const bool is_free =
+          each.primitive.src == layout && (dst == layout || dst == untyped(layout));
       costs.costs[cost_key(each.problem, each.primitive)] = {is_free ? 1 : 1000};
     }
   }
@@ -296,6 +301,34 @@ TEST(TrainingRegion, RefusesWeightsAndInputsThatWereChangedInPlace) {
           << changed << is_region;
     }
   }
+}
+
+TEST(TrainingRegion, KeepsTensorsInBf16AndStatisticsInF32) {
+  at::manual_seed(3);
+  Model own = Model::make(), other = own;
+  own.mean = own.mean.clone(), own.var = own.var.clone();
+  const auto region = make_region(Layout::kNhwcBf16);
+  const std::vector<SavedTensor> kept = region->saved();
+  for (const SavedTensor& each : kept) {
+    const bool is_image = each.value != "m";  // the moments
+    EXPECT_EQ(each.layout, is_image ? Layout::kNhwcBf16 : Layout::kNhwc) << each.value;
+  }
+  EXPECT_GE(kept.size(), 2U);
+  const auto found = run(region, own), expected = other.run();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(found[i].scalar_type(), at::kFloat);
+    const double error = (found[i] - expected[i]).norm().item<double>();
+    EXPECT_LT(error, 1e-2 * expected[i].norm().item<double>()) << i;
+    EXPECT_GT(error, 1e-4 * expected[i].norm().item<double>()) << i;
+  }
+  const auto diffs = gradients(found, own), wanted = gradients(expected, other);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_EQ(diffs[i].scalar_type(), at::kFloat);
+    const double error = (diffs[i] - wanted[i]).norm().item<double>();
+    EXPECT_LT(error, 3e-2 * wanted[i].norm().item<double>()) << i;
+  }
+  EXPECT_TRUE(own.mean.allclose(other.mean, 1e-2, 1e-2));
+  EXPECT_TRUE(own.var.allclose(other.var, 1e-2, 1e-2));
 }
 
 TEST(TrainingRegion, FusesNoActivationWhoseInputIsSaved) {

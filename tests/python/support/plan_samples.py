@@ -116,12 +116,19 @@ def random_costs(pick: random.Random, candidates: list[_C.Candidate]) -> _C.Cost
 
 
 class Sample:
-    """A graph, costs, and what the planner makes of them: a plan's file with its proof."""
+    """A graph, costs, and what the planner makes of them: a plan's file with its proof.
 
-    def __init__(self, text: str, seed: int, allowed: float = 1.0):
+    With `in_bf16`, candidates are those of a processor with AMX, in coarser types too.
+    """
+
+    def __init__(self, text: str, seed: int, allowed: float = 1.0, *, in_bf16: bool = False):
         pick = random.Random(seed)
         graph = _C.parse_graph(text)
-        found = _C.find_candidates(graph)
+        own = _C.cpu_device()
+        device = _C.Device(
+            kind="cpu", name=own.name, isa=own.isa, threads=own.threads, has_amx=in_bf16
+        )
+        found = _C.find_candidates(graph, device=device, coarse_types=in_bf16)
         transforms = _C.transform_candidates(graph, found)
         everything = [c for some in found.by_anchor for c in some]
         costs = random_costs(pick, [*everything, *transforms])
