@@ -81,7 +81,6 @@ setup(
     cmdclass={"build_ext": CMakeBuild},
     install_requires=[
         f"torch=={torch_minor()}.*" if IS_WHEEL else "torch>=2.11",
-        "filelock",
         "jinja2",
         "platformdirs>=4.14",
         "rich>=13",

@@ -51,6 +51,7 @@ from database_faults import (
     write_rows,
 )
 from torchalgo._db import CostStore
+from torchalgo._db.row import Verdict
 from worker_faults import SLOW_FAULTS, WORKER_FAULTS
 
 SHIM = harness.ROOT / "tests" / "faults" / "shim.c"
@@ -142,8 +143,8 @@ class Mixer:
 
     def judge(self) -> None:
         plan = f"plan {self.writer}"
-        self.store.keep_verdict(plan, ENVIRONMENT, f'"{self.rng.random()}"')
-        self.lost += self.store.verdict(plan, ENVIRONMENT) is None
+        self.store.keep_text(Verdict, ENVIRONMENT, plan, f'"{self.rng.random()}"')
+        self.lost += self.store.text(Verdict, ENVIRONMENT, plan) is None
 
     def run(self, operations: int) -> None:
         choices = (

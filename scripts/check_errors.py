@@ -23,7 +23,7 @@ PYTHON = (ROOT / "python" / "torchalgo", ROOT / "python" / "torchalgo_cli")
 CSRC = ROOT / "csrc"
 CODE = re.compile(r"TA\d{4}(?= )")
 ROW = re.compile(r"^\| (TA\d{4}) \| \S.* \| \S.* \|$", re.MULTILINE)
-CLASSES = ("Error", "FileError", "InstallError")
+CLASSES = ("Error", "LostError", "FileError", "InstallError")
 WRAPPER = "with_inner_code"
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 CXX_SITE = re.compile(

@@ -24,7 +24,7 @@ import torchalgo
 from torchalgo._base.quiet_jit import quiet_jit
 from torchalgo._C import matches_name
 from torchalgo._db import CostStore, DeviceCosts, Environment, Refusal
-from torchalgo._db.row import KINDS_OF_ENTRY
+from torchalgo._db.row import MEASURED_KINDS, Verdict
 from torchalgo._ir.plan import save_plans
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,7 +118,7 @@ def write_costs(made: Path, stem: Path, plan: torchalgo.Plan) -> None:
         )  # fmt: skip
         store.append([refusal])
         written_by = f"torchalgo {torchalgo.__version__}, torch {torch.__version__}"
-        for kind in KINDS_OF_ENTRY:  # without the system's name
+        for kind in MEASURED_KINDS:  # without the system's name
             entries = store.all_of(kind)
             store.append([dataclasses.replace(e, provenance=written_by) for e in entries])
         costs = DeviceCosts(store, here).read()
@@ -127,7 +127,7 @@ def write_costs(made: Path, stem: Path, plan: torchalgo.Plan) -> None:
             "versions": dict(here.versions),
             "costs": [[*key, cost.ticks] for key, cost in sorted(costs.items())],
             "checks": len(store.checks()),
-            "verdicts": len(store.verdicts()),
+            "verdicts": len(store.all_of(Verdict)),
         }
         Path(f"{stem}.jsonl").write_text("\n".join(store.export_lines()) + "\n")
     Path(f"{stem}.expected.json").write_text(json.dumps(found, indent=1) + "\n")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from torchalgo import _C
@@ -26,12 +27,13 @@ from torchalgo._capture.settings import Options, Settings
 from torchalgo._db import CostStore
 from torchalgo._db.environment import Environment
 from torchalgo._distributed.distribute import (
+    DistributedBench,
     Hardware,
-    MeasuringRanks,
     choose_measuring_ranks,
-    work_for_rank_0,
+    follow,
+    lead,
 )
-from torchalgo._distributed.heartbeat import Ranks
+from torchalgo._distributed.ranks import Ranks, SharedError
 from torchalgo._ir.costs import MAX_ERROR
 from torchalgo._ir.plan import Plan
 from torchalgo._measure import process_bench
@@ -41,14 +43,14 @@ from torchalgo._plan.result import Result
 from torchalgo._run.optimized import Optimized
 from torchalgo._run.original import Original
 
-__all__ = ["Ranks", "tune"]
+__all__ = ["tune"]
 
 
 def tune(
     model: nn.Module,
     example_inputs: Any,
-    ranks: Ranks,
     *,
+    group: dist.ProcessGroup | None = None,
     example_kwargs: Mapping[str, Any] | None = None,
     overrides: Mapping[str, str] | None = None,
     budget_s: float | None = None,
@@ -60,28 +62,31 @@ def tune(
 ) -> Optimized:
     """Does the same as torchalgo.optimize, with several processes.
 
-    Each process calls this with the same arguments. Rank 0 plans and writes the cost database.
-    Measurements and checks are distributed to all ranks that have cores or a GPU of their own.
-    Every rank gets the module. No rank returns before all ranks have run the module once.
+    Each process of a group of torch.distributed (a *rank*) calls this with the same arguments. Rank
+    0 plans and writes the cost database. Measurements and checks are distributed to all ranks that
+    have cores or a GPU of their own. Every rank gets the module. No rank returns before all ranks
+    have run the module once.
 
-        ranks = torchalgo.tune.Ranks(store, rank, size)  # any store of torch.distributed
-        fast = torchalgo.tune.tune(model, x, ranks, budget_s=60)
+        torch.distributed.init_process_group("gloo")
+        fast = torchalgo.tune.tune(model, x, budget_s=60)
 
     Args:
         model, example_inputs, example_kwargs, overrides, budget_s, max_error, settings:
             as for `optimize`.
             There is one plan, its objective is "latency", and example_inputs may not be None.
-        ranks: the processes. This function enters it as a context.
+        group: the processes. None: the default group; if there is none, this process alone.
         keep: called on rank 0 with the result, before the other ranks return. It may write files.
         bench: the functions with which this rank measures. None: the same as for `optimize`.
         hardware: the cores or the GPU with which this rank measures. None: the cores that it may
             use, or its GPU.
 
     Returns: the Optimized module, with the same plan on all ranks.
-    Raises: torchalgo.Error, the same on all ranks, if one of them fails. Also if the ranks differ
-        in model, options, versions or kind of device.
+    Raises: torchalgo.Error, the same on all ranks, if one of them raises an exception. Also if the
+        ranks differ in model, options, versions or kind of device. If a rank dies, the others raise
+        an error after the timeout of the group at the latest.
     """
-    with ranks:
+    ranks = Ranks(group)
+    with ranks.step():
         options = Options.of(settings, overrides=overrides, budget_s=budget_s, max_error=max_error)
         check_model(model)
         progress = Progress(options.progress if ranks.rank == 0 else False)
@@ -92,27 +97,30 @@ def tune(
         with call.timings.step("read"):
             quick_s = quick_run_s(call.deadline.budget_s)
             prepared = prepare(one, progress.say, timings=call.timings, quick_s=quick_s)
-        _check_alike(ranks, ranks.gather(_facts(prepared, options)))
-        if hardware is None:
-            hardware = Hardware.here(prepared.where)
-        listed = ranks.gather([hardware.host, hardware.units])
-        numbers = choose_measuring_ranks([Hardware(host, tuple(units)) for host, units in listed])
-        if bench is None:
-            bench = Bench.on(prepared.device)
-            if ranks.rank in numbers:
-                process_bench.start_early()
-        if ranks.rank == 0:
-            progress.say(f"{len(numbers)} of {ranks.size} ranks have a device of their own")
-            result = _lead(prepared, options, MeasuringRanks(ranks, numbers, bench), call)
-        else:
-            result = _follow(prepared, options, ranks, bench, call)
+        facts = _facts(prepared, options)
+        own = hardware or Hardware.here(prepared.where)
+    _check_alike(ranks.gather(facts))
+    numbers = choose_measuring_ranks(ranks.gather(own))
+    if bench is None:
+        bench = Bench.on(prepared.device)
+        if ranks.rank in numbers:
+            process_bench.start_early()
+    if ranks.rank == 0:
+        progress.say(f"{len(numbers)} of {ranks.size} ranks have a device of their own")
+        shared = DistributedBench.of(bench, ranks, numbers)
+        result = lead(ranks, lambda: _planned(prepared, options, shared, call), _text_of)
+    else:
+        text = follow(ranks, bench)
+    with ranks.step():
+        if ranks.rank:
+            result = _applied(prepared, options, Plan.from_json(text, "the plan of rank 0"), call)
         result = dataclasses.replace(result, timings=call.timings.all())
         planner = functools.partial(plan_calls, options)
         original = Original(model, planner, calls, one.model, one.formats)
         optimized = Optimized(result, form=one.form, original=original)
         if ranks.rank == 0 and keep is not None:
             keep(optimized)
-        _check_alike(ranks, ranks.gather({"plan": plan_hash(optimized.plan)}))
+    _check_alike(ranks.gather({"plan": plan_hash(optimized.plan)}))
     return optimized
 
 
@@ -121,21 +129,18 @@ def plan_hash(plan: Plan) -> str:
     return hashlib.sha256(plan.to_json().encode()).hexdigest()[:16]
 
 
-def _lead(
-    prepared: Prepared, options: Options, measuring: MeasuringRanks, call: CallContext
-) -> Result:
-    """Runs the loop of `optimize` on rank 0, with all measuring ranks. Returns the result."""
+def _text_of(result: Result) -> str:
+    return result.plan.to_json()
+
+
+def _planned(prepared: Prepared, options: Options, bench: Bench, call: CallContext) -> Result:
+    """Does what `optimize` does, on rank 0."""
     with CostStore.of_call(options.cost_db, is_fresh=options.fresh) as store:
-        result = optimize_prepared(prepared, options, store, measuring.bench(), call)
-    measuring.end(result.plan.to_json())
-    return result
+        return optimize_prepared(prepared, options, store, bench, call)
 
 
-def _follow(
-    prepared: Prepared, options: Options, ranks: Ranks, bench: Bench, call: CallContext
-) -> Result:
-    """Measures for rank 0 on another rank, then applies its plan. Returns the result."""
-    plan = Plan.from_json(work_for_rank_0(ranks, bench), "the plan of rank 0")
+def _applied(prepared: Prepared, options: Options, plan: Plan, call: CallContext) -> Result:
+    """Applies rank 0's plan on another rank."""
     applied = dataclasses.replace(options, plan=plan, overrides=None, strict=True, progress=False)
     return optimize_prepared(prepared, applied, None, call=call)
 
@@ -169,7 +174,7 @@ def _facts(prepared: Prepared, options: Options) -> dict[str, str]:
     }
 
 
-def _check_alike(ranks: Ranks, facts: Sequence[Mapping[str, str]]) -> None:
+def _check_alike(facts: Sequence[Mapping[str, str]]) -> None:
     """Raises torchalgo.Error if a rank's facts differ from those of rank 0.
 
     The text names the first such rank and its first difference. The host's name may differ.
@@ -180,7 +185,7 @@ def _check_alike(ranks: Ranks, facts: Sequence[Mapping[str, str]]) -> None:
             if name == "host" or first.get(name) == other.get(name):
                 continue
             here, there = (f" on {f['host']}" if "host" in f else "" for f in (first, other))
-            raise ranks.fail(
-                f"rank {rank}{there} differs from rank 0{here} in {name}:"
+            raise SharedError(
+                f"TA6004 tune: rank {rank}{there} differs from rank 0{here} in {name}:"
                 f" {other.get(name)}, expected {first.get(name)}. All ranks need the same"
             )

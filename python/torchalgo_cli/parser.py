@@ -128,15 +128,10 @@ def _add_tune(commands: Any) -> None:
         " this flag, only the first of the ranks that share cores measures",
     )  # fmt: skip
     _add_tuning(command)
-    for name, default, text in (
-        ("join-timeout", 3.5, "fail if no further rank arrives within S seconds"),
-        ("patience", 2.5, "a rank without a heartbeat for S seconds has died"),
-        ("step-timeout", 600.0, "fail if a living rank lets the others wait for S seconds"),
-    ):
-        command.add_argument(
-            f"--{name}", type=arguments.seconds, default=default, metavar="S",
-            help=f"{text} (default {default:g})",
-        )  # fmt: skip
+    command.add_argument(
+        "--timeout", type=arguments.seconds, default=600.0, metavar="S",
+        help="fail if a rank lets the others wait for S seconds (default 600)",
+    )  # fmt: skip
 
 
 def _add_pareto(commands: Any) -> None:

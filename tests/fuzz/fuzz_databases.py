@@ -41,9 +41,6 @@ def sound() -> bytes:
         with CostStore.open(path) as store:
             problems = [database_faults.problem_of(1, i) for i in range(300)]
             store.append([database_faults.make_row(problem, 3) for problem in problems])
-        with sqlite3.connect(path) as connection:
-            connection.execute("pragma wal_checkpoint(truncate)")
-        connection.close()
         return path.read_bytes()
 
 
@@ -179,7 +176,7 @@ def beside(suffix: str, how: str) -> Kind:
 
 
 def sql(*statements: str) -> Kind:
-    """Changes the database as a writer with SQLite would; {table} has the costs."""
+    """Changes the database as a writer with SQLite would; {table} has the entries."""
 
     def make(rng: random.Random, path: Path) -> None:
         path.write_bytes(sound())
@@ -189,7 +186,7 @@ def sql(*statements: str) -> Kind:
             name: [row[1] for row in connection.execute(f"pragma table_info({name})")]
             for (name,) in tables
         }
-        table = next(name for name, names in columns.items() if "ticks" in names)
+        table = next(name for name, names in columns.items() if "body" in names)
         connection.execute("pragma writable_schema=1")
         for statement in statements:
             connection.execute(statement.replace("{table}", table))
@@ -205,18 +202,21 @@ STATEMENTS = {
         "create trigger t before insert on {table} begin select raise(abort, 'no'); end",
     ),
     "trigger changes": (
-        "create trigger t after insert on {table} begin update {table} set ticks = 1; end",
+        "create trigger t after insert on {table} begin update {table} set body = '[1]'; end",
     ),
     "view": ("alter table {table} rename to z", "create view {table} as select * from z"),
-    "column renamed": ("alter table {table} rename column ticks to tucks",),
+    "column renamed": ("alter table {table} rename column body to text",),
     "column added": ("alter table {table} add column more default 7",),
     "generated column": ("alter table {table} add column g as (randomblob(1000000))",),
-    "ticks edited": ("update {table} set ticks = 1",),
-    "ticks as text": ("update {table} set ticks = 'abc'",),
-    "ticks negative": ("update {table} set ticks = -5",),
-    "ticks real": ("update {table} set ticks = 1e300",),
-    "ticks infinite": ("update {table} set ticks = 9e999",),
-    "ticks null": ("update or ignore {table} set ticks = null",),
+    "ticks edited": ("update {table} set body = '[1' || substr(body, instr(body, ','))",),
+    "body cut": ("update {table} set body = substr(body, 1, 9)",),
+    "body nested": ("update {table} set body = printf('%.*c', 100000, '[')",),
+    "body an object": ("update {table} set body = '{}'",),
+    "body a number": ("update {table} set body = 7",),
+    "body a real": ("update {table} set body = 9e999",),
+    "body null": ("update or ignore {table} set body = null",),
+    "kind unknown": ("update or ignore {table} set kind = 'odd'",),
+    "kind another": ("update or ignore {table} set kind = 'check'",),
     "layout as blob": ("update or ignore {table} set src = x'00ff'",),
     "problem as blob": (
         "update {table} set problem = zeroblob(20000000)"
@@ -225,7 +225,7 @@ STATEMENTS = {
     "problem of zeros": ("update or ignore {table} set problem = cast(x'610062' as text)",),
     "primitive empty": ("update or ignore {table} set primitive = ''",),
     "version of text": ("update or ignore {table} set version = 'x'",),
-    "samples edited": ("update {table} set samples = samples + 1",),
+    "body longer": ("update {table} set body = '[1,' || substr(body, 2)",),
     "checksums exchanged": ("update {table} set checksum = (select max(checksum) from {table})",),
     "checksum null": ("update or ignore {table} set checksum = null",),
     "table dropped": ("drop table {table}",),

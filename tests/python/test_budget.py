@@ -25,6 +25,7 @@ from torchalgo._base.progress import Event, Progress
 from torchalgo._base.time_budget import DEFAULT_BUDGET_S, Deadline, Pace, budget_of_call
 from torchalgo._capture.settings import Options
 from torchalgo._db import CostStore
+from torchalgo._db.row import Verdict
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Key, key_of
 from torchalgo._ir.plan import GuardVerdict
@@ -350,7 +351,7 @@ def test_only_a_verdict_of_the_best_effort_is_kept(
     fast = torchalgo.optimize(model, x, **arguments(cost_db=path))
     assert fast.runs == "plan" and len(asked) == 1
     with CostStore.open(path) as store:
-        assert bool([name for name, *_ in store.verdicts() if ":" not in name]) == is_kept
+        assert bool([v for v in store.all_of(Verdict) if ":" not in v.problem]) == is_kept
 
 
 def test_a_plan_in_one_layout_is_timed_only_if_it_differs(monkeypatch: pytest.MonkeyPatch) -> None:

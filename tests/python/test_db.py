@@ -20,6 +20,7 @@ import torchalgo
 from support.db_samples import ROW, many
 from torchalgo._db import CostStore, Environment, Row, files
 from torchalgo._db.device_costs import DeviceCosts
+from torchalgo._db.row import Verdict
 from torchalgo._ir.costs import Cost, Key, Passed, Samples
 from torchalgo._ir.failures import Failure
 from torchalgo._ir.plan import GuardVerdict
@@ -146,10 +147,12 @@ def test_a_verdict_comes_back_whole_or_not_at_all(path: Path) -> None:
         assert dataclasses.replace(found, timed_on="") == verdict
         assert DeviceCosts.of(store).read_verdict("another") is None
         assert DeviceCosts.of(store, cold_bytes=1 << 30).read_verdict("plan") is None
-        store.keep_verdict("odd", Environment.of().everything, '{"verdict": "faster"}')
+        store.keep_text(Verdict, Environment.of().everything, "odd", '{"verdict": "faster"}')
         assert DeviceCosts.of(store).read_verdict("odd") is None
     with sqlite3.connect(path) as raw:
-        raw.execute("UPDATE verdicts SET verdict = replace(verdict, 'baseline', 'plan')")
+        raw.execute(
+            "UPDATE entries SET body = replace(body, 'baseline', 'plan') WHERE kind = 'verdict'"
+        )
     raw.close()
     with CostStore.open(path) as store:
         assert DeviceCosts.of(store).read_verdict("plan") is None
@@ -219,10 +222,8 @@ def test_reading_writes_once_a_day(path: Path, monkeypatch: pytest.MonkeyPatch) 
     with CostStore.open(path) as store:
         store.append(many(3))
         marked: list[int] = []
-        assert store._database is not None
-        monkeypatch.setattr(
-            store._database, "mark_used", lambda _, keys, __: marked.append(len(keys))
-        )
+        assert store._file is not None
+        monkeypatch.setattr(store._file, "mark_used", lambda keys, _: marked.append(len(keys)))
         store.read([ROW.environment], ["fwd_f32_n1"])
         assert marked == []
         monkeypatch.setattr(time, "time", lambda: 86400.0)  # even if the clock fell back
@@ -252,13 +253,13 @@ def test_threads_may_share_a_store(path: Path) -> None:
 def test_a_forked_child_opens_the_file_again(path: Path) -> None:
     with CostStore.open(path) as store:
         store.append(many(1))
-        inherited = store._database
+        inherited = store._file
         pid = os.fork()
         if not pid:
-            is_sound = store.append(many(2)) and store._database is not inherited
+            is_sound = store.append(many(2)) and store._file is not inherited
             os._exit(0 if is_sound and store.rows() == many(2) else 1)
         assert os.waitpid(pid, 0)[1] == 0
-        assert store._database is inherited
+        assert store._file is inherited
         assert store.append(many(3))
         assert store.rows() == many(3)
 

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
-import re
+import shutil
 import sqlite3
 import stat
 import sys
@@ -16,12 +15,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from support.db_samples import ROW, many
-from torchalgo._db import CostStore, Row, files
-from torchalgo._db.connection import Database
-from torchalgo._db.errors import Cause, StorageError
-from torchalgo._db.row import Entry
-from torchalgo._db.schema import make_tables
+from support.db_samples import CHECK, REFUSAL, ROW, many, old_file
+from torchalgo._db import CostStore, Row
+from torchalgo._db.cost_file import OLD_TABLES, SCHEMA, CostFile
 
 
 @pytest.fixture
@@ -38,9 +34,9 @@ def test_an_edited_row_is_a_miss_and_verify_and_gc_find_it(path: Path) -> None:
     with CostStore.open(path) as store:
         store.append(many(4))
     with sqlite3.connect(path) as raw:
-        raw.execute("UPDATE costs SET ticks = 1 WHERE problem = 'fwd_f32_n1'")
-        raw.execute("UPDATE costs SET ticks = 'fast' WHERE problem = 'fwd_f32_n2'")
-        raw.execute("UPDATE costs SET primitive = x'ff' WHERE problem = 'fwd_f32_n3'")
+        raw.execute("UPDATE entries SET body = '[1' || substr(body, 3) WHERE problem LIKE '%n1'")
+        raw.execute("UPDATE entries SET body = 'fast' WHERE problem LIKE '%n2'")
+        raw.execute("UPDATE entries SET primitive = x'ff' WHERE problem LIKE '%n3'")
     raw.close()
     with CostStore.open(path) as store:
         assert store.rows() == many(1)
@@ -59,20 +55,18 @@ def damage(path: Path) -> bytes:
     return bytes(data)
 
 
-def test_a_damaged_file_is_set_aside_and_one_warning_says_where_it_is(path: Path) -> None:
+def test_a_damaged_file_stays_as_it_is_and_one_warning_tells(path: Path) -> None:
     with CostStore.open(path) as store:
         store.append(many(500))
     data = damage(path)
-    with CostStore.open(path) as store:
-        with pytest.warns(UserWarning, match="was damaged .* a new one is begun") as told:
-            assert store.rows() == []
-        assert store.append(many(500))
-        assert len(store.rows()) == 500
-        assert store.verify().is_sound
-        (aside,) = store.info().set_aside
-    assert len(told) == 1 and str(told[0].message).endswith(f"the old one is kept as {aside}")
-    assert re.search(r"costs\.sqlite3\.corrupt-\d{4}-\d\d-\d\d-", aside)
-    assert Path(aside).read_bytes() == data
+    with pytest.warns(UserWarning) as told, CostStore.open(path) as store:
+        assert store.rows() == []
+        assert not store.append(many(3))
+        assert store.rows() == many(3)
+        assert store.is_in_memory
+    (warning,) = told
+    assert str(path) in str(warning.message) and "delete it" in str(warning.message)
+    assert path.read_bytes() == data
 
 
 def test_damage_while_a_store_is_open_costs_no_row_that_it_writes_later(path: Path) -> None:
@@ -81,70 +75,96 @@ def test_damage_while_a_store_is_open_costs_no_row_that_it_writes_later(path: Pa
     with CostStore.open(path) as store:
         assert len(store.read([ROW.environment], ["fwd_f32_n1"])) == 1
         damage(path)
-        with pytest.warns(UserWarning, match="a new one is begun"):
+        with pytest.warns(UserWarning, match="kept in memory"):
             store.rows()
-        assert store.append(many(3))
-    with CostStore.open(path) as store:
+        store.append(many(3))
         assert store.rows() == many(3)
 
 
-def test_processes_that_meet_a_damaged_file_set_it_aside_once(path: Path) -> None:
+def test_a_file_that_is_moved_deleted_or_replaced_is_not_used_any_more(path: Path) -> None:
+    moved, other = path.with_name("moved"), path.with_name("other.sqlite3")
+    for is_replaced in (False, True):
+        with CostStore.open(path) as store:
+            store.append(many(2))
+            path.replace(moved)
+            if is_replaced:
+                with CostStore.open(other) as another:
+                    another.append(many(1))
+                other.replace(path)
+            with pytest.warns(UserWarning, match="moved or deleted"):
+                assert not store.append(many(3))
+            assert store.rows() == many(3)
+        assert path.exists() == is_replaced
+    assert rows_of(path) == many(1)
+
+
+def test_a_file_that_fails_to_write_is_still_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with CostStore.open(path) as store:
-        store.append(many(3))
+        store.append(many(2))
+        monkeypatch.setattr(CostFile, "put", Mock(side_effect=OSError("disk full")))
+        with pytest.warns(UserWarning, match="cannot be written: disk full"):
+            assert not store.append(many(1, version=2))
+        assert store.rows() == sorted([*many(2), *many(1, version=2)], key=lambda r: r.row_key)
+        assert store.unwritten == 1
+    assert rows_of(path) == many(2)
+
+
+@pytest.mark.parametrize("schema", range(1, SCHEMA))
+def test_a_file_of_an_older_schema_is_read_and_its_entries_move_to_the_new_table(
+    path: Path, schema: int
+) -> None:
+    entries = old_file(path, schema)
+    before = path.read_bytes()
+
+    def all_of(store: CostStore) -> list[object]:
+        return [entry for kind, _ in OLD_TABLES.values() for entry in store.all_of(kind)]
+
+    with CostStore.open(path, read_only=True) as store:
+        assert all_of(store) == entries
+    assert path.read_bytes() == before
+    with CostStore.open(path) as store:
+        assert all_of(store) == entries
+        assert store.append([REFUSAL, CHECK])
+        assert store.verify().is_sound
     with sqlite3.connect(path) as raw:
-        raw.execute("DROP TABLE checks")
+        assert raw.execute("SELECT name FROM sqlite_master").fetchall() == [("entries",)]
+        days = raw.execute("SELECT DISTINCT last_used FROM entries WHERE kind = 'cost'").fetchall()
     raw.close()
+    assert days == [(7,)]
+
+
+def test_a_log_of_an_older_torchalgo_is_read(path: Path, tmp_path: Path) -> None:
+    """Older releases used a write-ahead log, which a kill leaves beside the file."""
+    other = tmp_path / "other.sqlite3"
+    with CostStore.open(other) as store:
+        store.append(many(2))
+    raw = sqlite3.connect(other)
+    raw.execute("PRAGMA journal_mode = WAL")
+    raw.execute("DELETE FROM entries WHERE problem LIKE '%n1'")
+    raw.commit()
+    for suffix in ("", "-wal"):
+        shutil.copyfile(f"{other}{suffix}", f"{path}{suffix}")
+    raw.close()
+    assert rows_of(path) == many(1)
+    assert not Path(f"{path}-wal").exists()
+
+
+def test_processes_that_meet_an_old_file_move_its_entries_once(path: Path) -> None:
+    old_file(path, 1)
     children = []
     for writer in range(1, 7):
         pid = os.fork()
         if not pid:
             warnings.simplefilter("ignore")
             with CostStore.open(path) as store:
-                os._exit(0 if store.append(many(5, version=writer)) else 1)
+                os._exit(0 if store.append(many(5, version=writer + 1)) else 1)
         children.append(pid)
     assert [os.waitpid(pid, 0)[1] for pid in children] == [0] * 6
     with CostStore.open(path) as store:
-        assert len(store.rows()) == 6 * 5
+        assert len(store.rows()) == 3 + 6 * 5
         assert store.verify().is_sound
-        assert len(store.info().set_aside) == 1
-
-
-def test_a_file_that_is_replaced_while_a_store_opens_it_gets_what_the_store_writes(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = path.with_name("other.sqlite3")
-    for file, count in ((path, 1), (other, 2)):
-        with CostStore.open(file) as store:
-            store.append(many(count))
-
-    def replace_once(connection: sqlite3.Connection) -> None:
-        make_tables(connection)
-        if other.exists():  # another process
-            other.replace(path)
-
-    monkeypatch.setattr("torchalgo._db.connection.make_tables", replace_once)
-    with CostStore.open(path) as store:
-        assert store.rows() == many(2)
-        assert store.append(many(3))
-    assert rows_of(path) == many(3)
-
-
-def test_a_disk_that_fails_for_a_moment_is_no_damage(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with CostStore.open(path) as store:
-        store.append(many(3))
-    read, times = Database.all_entries, itertools.count()
-
-    def fail_once(database: Database, kind: type[Entry]) -> list[tuple[Entry, int]]:
-        if next(times) == 0:
-            raise StorageError(Cause.DAMAGED, "database disk image is malformed")
-        return read(database, kind)
-
-    monkeypatch.setattr(Database, "all_entries", fail_once)
-    with CostStore.open(path) as store:
-        assert store.rows() == many(3)
-        assert store.info().set_aside == []
 
 
 def test_a_file_of_another_program_or_of_a_newer_torchalgo_stays_as_it_is(tmp_path: Path) -> None:
@@ -155,9 +175,10 @@ def test_a_file_of_another_program_or_of_a_newer_torchalgo_stays_as_it_is(tmp_pa
     raw.close()
     CostStore.open(newer).close()
     with sqlite3.connect(newer) as raw:
-        raw.execute("PRAGMA user_version = 4")
+        raw.execute("PRAGMA user_version = 5")
     raw.close()
-    for file, reason in ((text, "stays"), (foreign, "stays"), (newer, "schema 4")):
+    reasons = {text: "not a database", foreign: "no database of torchalgo", newer: "schema 5"}
+    for file, reason in reasons.items():
         before = file.read_bytes()
         with pytest.warns(UserWarning, match=reason):
             store = CostStore.open(file)
@@ -166,16 +187,15 @@ def test_a_file_of_another_program_or_of_a_newer_torchalgo_stays_as_it_is(tmp_pa
         assert store.rows() == many(2)
         store.close()
         assert file.read_bytes() == before
-        assert not list(tmp_path.glob("*.corrupt-*"))
 
 
 def test_a_hostile_schema_is_not_run(path: Path) -> None:
     with CostStore.open(path) as store:
         store.append(many(2))
     with sqlite3.connect(path) as raw:
-        raw.execute("CREATE TRIGGER t AFTER INSERT ON costs BEGIN DELETE FROM costs; END")
+        raw.execute("CREATE TRIGGER t AFTER INSERT ON entries BEGIN DELETE FROM entries; END")
     raw.close()
-    with pytest.warns(UserWarning, match="was damaged"):
+    with pytest.warns(UserWarning, match="tables are not those"):
         store = CostStore.open(path)
     assert store.rows() == []
     store.append(many(3))
@@ -257,26 +277,6 @@ def test_without_platformdirs_the_store_is_in_memory_or_where_the_user_says(
     monkeypatch.delenv("TORCHALGO_CACHE_DIR")
     with pytest.warns(UserWarning, match="no place for it: .*platformdirs"):
         assert CostStore.open().is_in_memory
-
-
-def test_a_network_file_system_gets_a_rollback_journal(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert files.file_system(Path("/proc")) == "proc"
-    monkeypatch.setattr(files, "file_system", lambda _: "nfs4")
-    with CostStore.open(path) as store:
-        assert store.append(many(3))
-        assert store.info().journal == "rollback"
-    assert rows_of(path) == many(3)
-
-
-def test_a_deleted_file_is_made_again(path: Path) -> None:
-    with CostStore.open(path) as store:
-        store.append(many(2))
-        for file in path.parent.glob(f"{path.name}*"):
-            file.unlink()
-        assert store.append(many(1))
-        assert rows_of(path) == many(1)
 
 
 def test_one_warning_tells_however_much_goes_wrong(tmp_path: Path) -> None:

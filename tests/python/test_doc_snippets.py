@@ -154,10 +154,7 @@ class Clock:
 @pytest.mark.parametrize("page", ["calls.md", "energy.md", "pbqp.md", "predicting.md", "tune.md"])
 def test_the_snippets_of_other_pages_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()
-    names = {
-        **names_of_model(), "rank": 0, "world_size": 1,
-        "store": torch.distributed.HashStore(),
-    }  # fmt: skip
+    names = names_of_model()
     if page == "calls.md":
         names |= {"model": Masked().eval(), "batch": names["x"], "mask": torch.ones(1, 3, 40, 40)}
     if page == "energy.md":
@@ -166,6 +163,7 @@ def test_the_snippets_of_other_pages_run(page: str, monkeypatch: pytest.MonkeyPa
         pytest.importorskip("lightgbm")
         pytest.importorskip("torchvision")
     monkeypatch.setattr("torchalgo._measure.meters.find_meter", lambda *_: Clock())
+    monkeypatch.setattr("torch.distributed.init_process_group", lambda _: None)  # one rank
     for language, text in blocks(page):
         if language == "python":
             run_python(page, text, names)

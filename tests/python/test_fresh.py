@@ -16,7 +16,8 @@ import torchalgo
 from support.command import run
 from support.db_samples import CHECK, REFUSAL, ROW
 from torchalgo._cli.tuning_flags import tuning_arguments
-from torchalgo._db import CostStore, DeviceCosts, Environment
+from torchalgo._db import CostStore, DeviceCosts, Environment, Refusal, Row
+from torchalgo._db.row import Check, PeakRates, Verdict
 from torchalgo._ir.costs import Key
 from torchalgo._ir.failures import Failure
 from torchalgo._ir.plan import GuardVerdict, guard_line
@@ -74,7 +75,7 @@ def test_the_day_is_in_the_plans_file_and_older_files_lack_it(path: Path) -> Non
 
 def test_a_verdict_without_a_day_is_timed_again(path: Path) -> None:
     with CostStore.open(path) as store:
-        store.keep_verdict("plan", Environment.of().everything, VERDICT.to_json())
+        store.keep_text(Verdict, Environment.of().everything, "plan", VERDICT.to_json())
         assert DeviceCosts.of(store).read_verdict("plan") is None
 
 
@@ -85,24 +86,24 @@ def test_a_fresh_store_finds_only_what_it_wrote(path: Path) -> None:
     other = dataclasses.replace(ROW, src="nhwc")
     with CostStore.open(path) as store:
         store.append([ROW, other, REFUSAL, CHECK])
-        store.keep_verdict("plan", "here", "old")
-        store.keep_peaks("cpu", "here", "old")
+        store.keep_text(Verdict, "here", "plan", "old")
+        store.keep_text(PeakRates, "here", "cpu", "old")
     with CostStore.open(path, is_fresh=True) as store:
         assert store.read([ROW.environment]) == {}
-        assert store.verdict("plan", "here") is None
-        assert store.peaks("cpu", "here") is None
+        assert store.text(Verdict, "here", "plan") is None
+        assert store.text(PeakRates, "here", "cpu") is None
         faster = dataclasses.replace(ROW, ticks=5)
         store.append([faster])
-        store.keep_verdict("plan", "here", "new")
+        store.keep_text(Verdict, "here", "plan", "new")
         assert store.read([ROW.environment]) == {ROW.row_key: faster}
-        assert store.verdict("plan", "here") == "new"
+        assert store.text(Verdict, "here", "plan") == "new"
         assert len(store.rows()) == 2  # the others stay until they are replaced
         assert store.forget_older([ROW.environment], ["another problem"]) == 0
         assert store.forget_older([ROW.environment], [ROW.problem]) == 3
         assert (store.rows(), store.refusals(), store.checks()) == ([faster], [], [])
     with CostStore.open(path) as store:
         assert store.rows() == [faster]
-        assert store.verdict("plan", "here") == "new"
+        assert store.text(Verdict, "here", "plan") == "new"
 
 
 def test_fresh_measures_checks_and_times_again_and_replaces(
@@ -114,7 +115,7 @@ def test_fresh_measures_checks_and_times_again_and_replaces(
         slow = [dataclasses.replace(row, ticks=1000 * row.ticks) for row in store.rows()]
         foreign = dataclasses.replace(ROW, environment='{"cpu":"another"}')
         store.append([*slow, foreign])
-        before = len(store.verdicts())
+        before = len(store.all_of(Verdict))
     poisoned = {row.row_key: row.ticks for row in slow}
     fast = torchalgo.optimize(
         model, x, settings=torchalgo.Settings(cost_db=path, fresh=True, progress=False)
@@ -124,7 +125,7 @@ def test_fresh_measures_checks_and_times_again_and_replaces(
     with CostStore.open(path) as store:
         after = {row.row_key: row.ticks for row in store.rows()}
         assert foreign.row_key in after
-        assert len(store.verdicts()) >= before
+        assert len(store.all_of(Verdict)) >= before
     assert len(after) > 1
     assert all(ticks < poisoned[key] for key, ticks in after.items() if key in poisoned)
     again = torchalgo.optimize(model, x, settings=torchalgo.Settings(cost_db=path, progress=False))
@@ -190,10 +191,9 @@ def filled(path: Path) -> Path:
     old = {"environment": '{"cpu":"Old One"}', "problem": "add_f32", "primitive": "cpu.add"}
     rows = [dataclasses.replace(ROW, measured_at=NOVEMBER_20), dataclasses.replace(ROW, **old)]
     with CostStore.open(path) as store:
-        store.append([*rows, REFUSAL, CHECK])
-        store.keep_verdict("a", ROW.environment, '{"timed_on": "2026-11-20"}')
-        store.keep_verdict("b", '{"cpu":"Old One"}', '{"timed_on": "2026-11-01"}')
-        store.keep_verdict("context:c", '{"cpu":"Old One"}', "no verdict")
+        store.append([*rows, REFUSAL, CHECK, Verdict.of(ROW.environment, "a", "{}", NOVEMBER_20)])
+        store.append([Verdict.of(old["environment"], "b", "{}", NOVEMBER_20 - 86400)])
+        store.keep_text(Verdict, old["environment"], "context:c", "no verdict")
     return path
 
 
@@ -234,7 +234,7 @@ def test_forget_counts_first_and_drops_what_it_counted(
         **dict.fromkeys(COUNTS, 0), "forgotten": False,
     }  # fmt: skip
     with CostStore.open(filled) as store:
-        kept = len(store.rows()), len(store.refusals()), len(store.checks()), len(store.verdicts())
+        kept = tuple(len(store.all_of(kind)) for kind in (Row, Refusal, Check, Verdict))
     assert kept == tuple(all - gone for all, gone in zip((2, 1, 1, 3), counts, strict=True))
 
 
@@ -246,7 +246,7 @@ def test_forget_means_this_machine_by_here(capsys: Capsys, path: Path) -> None:
         store.append([ROW])
     run(capsys, "db", "forget", "--environment", "here", "--cost-db", path, "--yes")
     with CostStore.open(path) as store:
-        assert (store.rows(), store.checks(), store.verdicts()) == ([ROW], [], [])
+        assert (store.rows(), store.checks(), store.all_of(Verdict)) == ([ROW], [], [])
     assert rows > 0
 
 

@@ -80,7 +80,7 @@ def test_a_later_run_that_finds_all_it_needs_does_not_probe_and_one_that_measure
     with CostStore.open(tmp_path / "costs.sqlite3") as store:
         costs = DeviceCosts.of(store)
         assert costs.read_peaks() == slow
-        store._run(lambda d: d.drop_oldest(1.0, 0), 0)
+        store.gc(0)
         costs.keep_peaks(slow)
     probes, again, optimum = tune(PEAKS)
     assert probes == 1 and again >= first

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tuning by several ranks: one plan or one error on all of them. The long form, with 8 ranks, a C
-library's calendar and more rounds, is benchmarks/tune_ranks.py."""
+"""Tuning by several ranks: one plan or one error on all of them."""
 
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
+import signal
 import subprocess
 import sys
 import threading
@@ -14,53 +16,62 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed import HashStore
 
 import torchalgo
 from support.nets import arguments
-from torchalgo._cli.tune import run_rank
+from support.ranks import SIZE, VICTIM, InventedBench, make_model
 from torchalgo._distributed.distribute import Hardware, choose_measuring_ranks, divide_work
-from torchalgo._distributed.heartbeat import Ranks
+from torchalgo._distributed.ranks import interrupts_wait
 from torchalgo._ir.plan import Plan
 from torchalgo.tune import plan_hash, tune
-from torchalgo_cli.parser import build_parser
-from tune_ranks import InventedBench, make_model
+from torchalgo_cli import main
 
-ROOT = Path(__file__).resolve().parents[2]
+TESTS = Path(__file__).resolve().parent
 
-CASES = (
-    "agree",
-    "another model",
-    "SIGKILL",
-    "SIGSTOP, store in rank 0",
-    "raises, others compute on",
-)
+
+def run_ranks(case: str) -> list[dict[str, Any]]:
+    """Returns what each rank told that ended by itself."""
+    done = subprocess.run(
+        [sys.executable, TESTS / "support" / "ranks.py", case],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
+    )
+    assert not done.returncode, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.slow
-def test_ranks_with_skewed_clocks_end_with_one_plan_or_one_error() -> None:
-    """In a process of its own: a fork of this one could copy a lock that a thread holds."""
-    chosen = [word for case in CASES for word in ("--case", case)]
-    done = subprocess.run(
-        [sys.executable, ROOT / "benchmarks" / "tune_ranks.py", "--ranks", "3", "--rounds", "1"]
-        + ["--no-record", "--seed", "7", *chosen],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [line["case"] for line in lines] == list(CASES), done.stderr
-    # How long it takes is a matter of the machine's load: the benchmark's record tells.
-    wrong = [w for line in lines for w in line["wrong"] if "after the last arrival" not in w]
-    assert not wrong
+def test_ranks_share_the_candidates_and_end_with_one_plan() -> None:
+    told = run_ranks("agree")
+    assert len(told) == SIZE
+    assert len({rank["plan"] for rank in told}) == 1, told
+    assert all(rank["calls"] for rank in told)
 
 
-def alone(**options: Any) -> Ranks:
-    return Ranks(HashStore(), 0, 1, **options)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ("raises", f"TA6004 tune: rank {VICTIM}: measure: an invented fault"),
+        ("another model", f"TA6004 tune: rank {VICTIM} on .* differs from rank 0 .* in model: "),
+    ],
+)
+def test_all_ranks_raise_the_error_of_one(case: str, text: str) -> None:
+    told = run_ranks(case)
+    assert len(told) == SIZE
+    assert len({rank["error"] for rank in told}) == 1, told
+    assert re.match(text, told[0]["error"])
 
 
-def no_fault(_: int) -> None:
-    pass
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["killed", "stopped"])
+def test_a_rank_that_dies_ends_in_an_error_of_the_others(case: str) -> None:
+    told = run_ranks(case)
+    assert {rank["rank"] for rank in told} == set(range(SIZE)) - {VICTIM}
+    for rank in told:
+        assert rank["error"].startswith(f"TA6004 tune: rank {rank['rank']} lost another rank")
 
 
 class Bar:
@@ -76,19 +87,18 @@ class Bar:
 
 def test_a_rank_alone_makes_the_plan_that_optimize_makes() -> None:
     kept = []
-    bench = InventedBench(0, no_fault).bench()
+    bench = InventedBench(0).bench()
     x = torch.rand(1, 3, 24, 24)
     fast = tune(
         make_model(),
         x,
-        alone(),
         keep=kept.append,
         bench=bench,
         settings=torchalgo.Settings(cost_db=False, progress=Bar().update),
     )
     assert kept == [fast]
     assert {"values", "read", "guard"} <= set(fast.timings)
-    again = InventedBench(0, no_fault).bench()
+    again = InventedBench(0).bench()
     one = Plan.from_json(fast.plan.to_json())
     assert plan_hash(one) == plan_hash(fast.plan)
     with pytest.MonkeyPatch.context() as patch:
@@ -103,27 +113,27 @@ def test_a_rank_alone_makes_the_plan_that_optimize_makes() -> None:
 def test_costs_of_a_tuning_by_ranks_are_in_the_database(tmp_path: Path) -> None:
     options = arguments(cost_db=tmp_path / "costs.sqlite3")
     x = torch.rand(1, 3, 24, 24)
-    first = tune(make_model(), x, alone(), bench=InventedBench(0, no_fault).bench(), **options)
+    first = tune(make_model(), x, bench=InventedBench(0).bench(), **options)
     # Another rank's noise: a cost that is measured again is another one.
-    again = tune(make_model(), x, alone(), bench=InventedBench(1, no_fault).bench(), **options)
+    again = tune(make_model(), x, bench=InventedBench(1).bench(), **options)
     assert [(n.primitive, n.ticks) for n in again.plan.nodes] == [
         (n.primitive, n.ticks) for n in first.plan.nodes
     ]
 
 
-def test_an_error_before_the_others_arrive_is_theirs_as_well() -> None:
-    store = HashStore()
+def test_an_error_names_the_rank() -> None:
     with pytest.raises(torchalgo.Error, match=r"^TA1001 tune: rank 0: .*budget_s=-1"):
-        tune(make_model(), torch.rand(1, 3, 24, 24), Ranks(store, 0, 2, join_s=0.3), budget_s=-1)
-    with pytest.raises(torchalgo.Error, match=r"^TA1001 tune: rank 0: .*budget_s=-1"):
-        tune(make_model(), torch.rand(1, 3, 24, 24), Ranks(store, 1, 2))
+        tune(make_model(), torch.rand(1, 3, 24, 24), budget_s=-1)
 
 
-def test_a_rank_that_never_arrives_is_named() -> None:
-    ranks = Ranks(HashStore(), 1, 3, join_s=0.4)
-    with pytest.raises(torchalgo.Error, match=r"ranks 0, 2 did not arrive within 0\.4 s"), ranks:
-        ranks.gather(None)
-    assert ranks.speaker == 1
+def test_an_interrupt_waits_for_the_end_of_an_exchange() -> None:
+    steps = []
+    with pytest.raises(KeyboardInterrupt), interrupts_wait():
+        signal.raise_signal(signal.SIGINT)
+        steps.append("after the signal")
+    assert steps
+    with pytest.raises(KeyboardInterrupt):  # the handler is the one of before
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_of_ranks_that_share_cores_the_first_measures() -> None:
@@ -158,7 +168,7 @@ def _shortest(work: list[float], sums: list[float]) -> float:
 
 def run(words: list[str]) -> int:
     """Runs `torchalgo tune` as one rank of this process, and returns its exit code."""
-    return run_rank(build_parser().parse_args(["tune", *words]))
+    return main(["tune", *words])
 
 
 @pytest.fixture
@@ -193,5 +203,5 @@ def test_the_command_ends_with_one_line_for_what_cannot_be(
     first, second, third = capsys.readouterr().err.splitlines()
     assert first.startswith("torchalgo: TA7104 tune: rank 0: cannot import")
     assert "support.nets:no_such_net" in first
-    assert "WORLD_SIZE is 2, but MASTER_ADDR and MASTER_PORT" in second
+    assert "WORLD_SIZE is 2, but the variables" in second
     assert "WORLD_SIZE='many'" in third

@@ -22,6 +22,7 @@ import torch
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._ir.choices import AUTO, Choice, Direction, choice_text
+from torchalgo._ir.names import needs_its_epilogue, without_epilogue
 from torchalgo._ir.plan import Plan
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
 from torchalgo._ir.problems import bare_convolution, direction_of, is_convolution
@@ -249,9 +250,8 @@ def _choices_of_plans(plans: Sequence[Plan]) -> dict[str, str]:
     ways: dict[str, Counter[str]] = {}
     for node in (node for plan in plans for node in plan.nodes):
         if node.primitive and is_convolution(node.problem):
-            problem = node.problem.partition("+")[0]
-            # A primitive that is named after its epilogue cannot run without it.
-            if not node.primitive.startswith("cudnn9.conv_bias"):
+            problem = without_epilogue(node.problem)
+            if not needs_its_epilogue(node.primitive):
                 ways.setdefault(problem, Counter())[node.primitive] += 1
     return {
         problem: choice_text(

@@ -26,6 +26,7 @@ from torchalgo._capture.settings import allows_coarse_types
 from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.choices import DType
 from torchalgo._ir.costs import MAX_ERROR
+from torchalgo._ir.names import knobs_of, without_knobs
 from torchalgo._ir.plan import format_bytes
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
 from torchalgo._ir.problems import (
@@ -372,7 +373,7 @@ def _times(
 def _cells(row: ProfileRow) -> tuple[str, ...]:
     layout = row.src if row.src == row.dst else f"{row.src}>{row.dst}"
     return (
-        row.primitive.partition("{")[0],
+        without_knobs(row.primitive),
         layout,
         f"{row.median_us:.1f}",
         f"{row.noise_us:.1f}",
@@ -391,14 +392,13 @@ def _fastest_settings(rows: Iterable[ProfileRow]) -> tuple[list[ProfileRow], lis
     """
     found: dict[tuple[str, str, str], list[ProfileRow]] = {}
     for row in rows:
-        found.setdefault((row.primitive.partition("{")[0], row.src, row.dst), []).append(row)
+        found.setdefault((without_knobs(row.primitive), row.src, row.dst), []).append(row)
     return [own[0] for own in found.values()], [len(own) - 1 for own in found.values()]
 
 
 def _settings(row: ProfileRow, others: int) -> list[str]:
     """Returns lines with the settings of an engine's fastest row."""
-    _, brace, knobs = row.primitive.partition("{")
-    text = brace + knobs if brace else "its defaults" if others else ""
+    text = knobs_of(row.primitive) or ("its defaults" if others else "")
     if others:
         text += f"; {others} other {'settings are' if others > 1 else 'setting is'} slower"
     return textwrap.wrap(text, MAX_COLUMNS, initial_indent="    ", subsequent_indent="    ")

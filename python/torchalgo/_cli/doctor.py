@@ -17,6 +17,7 @@ import torchalgo
 from torchalgo import _C
 from torchalgo._db import CostStore, files
 from torchalgo._db.environment import onednn_version
+from torchalgo._ir.names import provider_of
 from torchalgo._ir.plan.text_table import text_table
 from torchalgo._measure import meters
 from torchalgo_cli.doctor import wheel_facts
@@ -114,7 +115,7 @@ def _cudnn_version() -> str:
 def _algorithms() -> dict[str, Any]:
     names: dict[str, list[str]] = {}
     for row in sorted(dict(_C.algorithms())):
-        provider, _, algorithm = row.partition(".")
+        provider, algorithm = provider_of(row)
         names.setdefault(provider, []).append(algorithm)
     return dict(names)
 
@@ -130,11 +131,10 @@ def _database() -> dict[str, Any]:
         warnings.simplefilter("ignore")
         with CostStore.open(path) as store:
             info = dataclasses.asdict(store.info())
-    wanted = ("path", "journal", "trouble", "rows", "verdicts", "bytes", "set_aside")
+    wanted = ("path", "access", "trouble", "rows", "verdicts", "bytes")
     return {
-        **{name: info[name] for name in wanted if info[name] != "" and info[name] != []},
+        **{name: info[name] for name in wanted if info[name] != ""},
         "candidates that failed": sum(info["refusals"].values()),
-        "file system": files.file_system(path) or "unknown",
     }
 
 

@@ -22,8 +22,7 @@ from torchalgo._C import Error
 from torchalgo._db import files
 from torchalgo._db.counts import Info, Merged
 from torchalgo._db.environment import find_here
-from torchalgo._db.forget import Selection, environment_text, find, forget
-from torchalgo._db.row import Refusal
+from torchalgo._db.forget import Selection, environment_text, find
 from torchalgo._db.store import MAX_BYTES, CostStore
 from torchalgo._ir.plan.text_table import text_table
 from torchalgo_cli import EXIT_ERROR
@@ -38,7 +37,7 @@ MOST_IMPORTED_BYTES = 4 * MAX_BYTES  # the lines of a full database are shorter
 def _info(args: argparse.Namespace) -> int:
     path = _path(args)
     if not path.exists():
-        info = Info(str(path), "none", "there is none yet", 0, 0, {}, 0, 0, {}, {}, {}, 0, [])
+        info = Info(str(path), "none", "there is none yet", 0, 0, {}, 0, 0, {}, {}, {}, 0)
     else:
         with _opened(path, shows_trouble=True) as store:
             info = store.info()
@@ -112,12 +111,11 @@ def _retry(args: argparse.Namespace) -> int:
     _check_exists(path)
     globs = args.primitive or ["*"]
     with _opened(path) as store:
-        chosen = [
-            refusal.row_key
+        forgotten = store.forget(
+            refusal
             for refusal in store.refusals()
             if any(fnmatch.fnmatchcase(refusal.primitive, glob) for glob in globs)
-        ]
-        forgotten = store.forget(Refusal, chosen)
+        )
     if args.json:
         print(json.dumps({"forgotten": forgotten}))
     else:
@@ -140,8 +138,9 @@ def _forget(args: argparse.Namespace) -> int:
     with _opened(path, read_only=not args.yes) as store:
         found = find(store, selection)
         if args.yes:
-            forget(store, found)
-    counts = found.counts()
+            for entries in found.values():
+                store.forget(entries)
+    counts = {name: len(entries) for name, entries in found.items()}
     if args.json:
         print(json.dumps({**counts, "forgotten": args.yes}))
     else:
@@ -185,12 +184,12 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 def describe(info: Info) -> str:
     """Formats `info` as a few lines."""
-    if info.journal == "none":
+    if info.access == "none":
         return f"{info.path}: {info.trouble}; torchalgo.optimize makes it"
     lines = [
         f"{info.path}: {info.rows} rows, {sum(info.refusals.values())} candidate(s) that failed,"
         f" {info.checks} that passed a check, {info.verdicts} verdict(s) on plans,"
-        f" {_size(info.bytes)} of at most {_size(info.max_bytes)}, journal {info.journal}"
+        f" {_size(info.bytes)} of at most {_size(info.max_bytes)}, {info.access}"
     ]
     is_here = find_here()
     environments = {
@@ -206,7 +205,6 @@ def describe(info: Info) -> str:
         if counts:
             rows = [(str(count), name) for name, count in counts.items()]
             lines += [f"{title}:", *text_table(rows, right=(0,), indent="  ")]
-    lines += [f"damaged file, kept: {file}" for file in info.set_aside]
     return "\n".join(lines)
 
 
@@ -240,7 +238,7 @@ def _opened(
     """Opens the store in a file.
 
     Raises torchalgo.Error if that fails, unlike a run, which only warns. Raises it in the end if
-    the file was damaged or something could not be written, unless `shows_trouble`.
+    something could not be read or written, unless `shows_trouble`.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

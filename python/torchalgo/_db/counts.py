@@ -11,7 +11,7 @@ class Info:
     """The facts that `torchalgo db info` shows."""
 
     path: str
-    journal: str  # wal | rollback | read-only | memory
+    access: str  # read-write | read-only | memory | none
     trouble: str  # why the costs are not on disk; empty if they are
     rows: int
     verdicts: int  # of the guard on plans
@@ -22,7 +22,6 @@ class Info:
     algorithms: dict[str, int]
     refusals: dict[str, int]  # candidates that failed, by primitive and reason
     checks: int  # candidates that passed the comparison with f64
-    set_aside: list[str]  # damaged files that are kept
 
 
 @dataclass(frozen=True)

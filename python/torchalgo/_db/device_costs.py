@@ -10,12 +10,13 @@ import platform
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 
 from torchalgo import _C
 from torchalgo._db.environment import Environment
-from torchalgo._db.row import Check, E, Entry, Refusal, Row
+from torchalgo._db.row import Check, E, Entry, PeakRates, Refusal, Row, Verdict
 from torchalgo._db.store import CostStore
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Cost, Key, Passed, engine_of
@@ -62,8 +63,19 @@ class DeviceCosts:
 
         Returns True if they are on disk.
         """
-        rows = [self._row(key, cost) for key, cost in costs.items() if not cost.is_disturbed]
-        return self._store.append([row for row in rows if row is not None])
+        return self._append(
+            Row,
+            {
+                key: {
+                    "ticks": cost.ticks, "noise_ticks": cost.noise_ticks,
+                    "samples": cost.samples.n, "median_ticks": cost.samples.median_ticks,
+                    "p10_ticks": cost.samples.p10_ticks, "p90_ticks": cost.samples.p90_ticks,
+                    "workspace_bytes": cost.workspace_bytes, "rel_error": None,
+                }
+                for key, cost in costs.items()
+                if not cost.is_disturbed
+            },
+        )  # fmt: skip
 
     def forget_older(self, keys: Iterable[Key]) -> int:
         """Drops the entries of the problems of `keys` that this store did not write.
@@ -81,8 +93,16 @@ class DeviceCosts:
 
     def append_checks(self, checks: Mapping[Key, Passed]) -> bool:
         """Stores passed comparisons in one transaction. Returns True if they are on disk."""
-        entries = [self._check(key, passed) for key, passed in checks.items()]
-        return self._store.append([entry for entry in entries if entry is not None])
+        return self._append(
+            Check,
+            {
+                key: {
+                    "gate": GATE, "rel_error": float(passed.rel_error),
+                    "bound": float(passed.bound),
+                }
+                for key, passed in checks.items()
+            },
+        )  # fmt: skip
 
     # ---- failures ------------------------------------------------------------------------------
 
@@ -116,8 +136,16 @@ class DeviceCosts:
 
     def append_failures(self, failures: Mapping[Key, Failure]) -> bool:
         """Stores failures in one transaction. Returns True if they are on disk."""
-        refusals = [self._refusal(key, failure) for key, failure in failures.items()]
-        return self._store.append([refusal for refusal in refusals if refusal is not None])
+        return self._append(
+            Refusal,
+            {
+                key: {
+                    "kind": failure.kind, "reason": _in_print(failure.reason),
+                    "bound": None if failure.bound is None else float(failure.bound),
+                }
+                for key, failure in failures.items()
+            },
+        )  # fmt: skip
 
     def forget_failures(self, keys: Iterable[Key], *, checked: bool) -> None:
         """Removes the failures of candidates that later ran without failing.
@@ -128,14 +156,13 @@ class DeviceCosts:
         if not wanted:
             return
         found = self._store.entries(Refusal, self._environment.texts(), has_older=True)
-        forgotten = [
-            key
-            for key, refusal in found.items()
+        self._store.forget(
+            refusal
+            for refusal in found.values()
             if refusal.key in wanted
             and self._holds(refusal)
             and (checked or refusal.kind != "wrong")
-        ]
-        self._store.forget(Refusal, forgotten)
+        )
 
     # ---- verdicts ------------------------------------------------------------------------------
 
@@ -144,7 +171,7 @@ class DeviceCosts:
 
         `plan` is a text of verdict_key.
         """
-        text = self._store.verdict(plan, self._environment.everything)
+        text = self.read_record(plan)
         try:
             found = None if text is None else GuardVerdict.from_json(text)
         except _C.Error:
@@ -156,32 +183,31 @@ class DeviceCosts:
         if verdict.is_disturbed:
             return
         today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-        text = dataclasses.replace(verdict, timed_on=today).to_json()
-        self._store.keep_verdict(plan, self._environment.everything, text)
+        self.keep_record(plan, dataclasses.replace(verdict, timed_on=today).to_json())
 
     def read_record(self, key: str) -> str | None:
         """Returns the text that keep_record stored here for `key`; None if there is none.
 
         Do not trust the text: others may have written it.
         """
-        return self._store.verdict(key, self._environment.everything)
+        return self._store.text(Verdict, self._environment.everything, key)
 
     def keep_record(self, key: str, text: str) -> None:
-        """Stores a text in the table of verdicts.
+        """Stores a text beside the verdicts.
 
         `key` is "owner:..." and names the owner: the keys of verdicts have no colon.
         """
-        self._store.keep_verdict(key, self._environment.everything, text)
+        self._store.keep_text(Verdict, self._environment.everything, key, text)
 
     # ---- peaks ---------------------------------------------------------------------------------
 
     def read_peaks(self) -> Peaks | None:
         """Returns the highest rates that were ever probed here; None if there are none."""
-        text = self._store.peaks("cpu", self._environment.hardware)
+        text = self._store.text(PeakRates, self._environment.hardware, "cpu")
         return None if text is None else Peaks.from_json(text)
 
     def keep_peaks(self, peaks: Peaks) -> None:
-        self._store.keep_peaks("cpu", self._environment.hardware, peaks.to_json())
+        self._store.keep_text(PeakRates, self._environment.hardware, "cpu", peaks.to_json())
 
     def _entries_of(self, kind: type[E], keys: Iterable[Key] | None) -> list[E]:
         """Returns the entries of `keys` that are valid here, or all of them if `keys` is None."""
@@ -203,59 +229,18 @@ class DeviceCosts:
             and {entry.src, entry.dst} <= {*LAYOUTS}
         )
 
-    def _refusal(self, key: Key, failure: Failure) -> Refusal | None:
-        """Returns an entry for a failure; None if no algorithm here has the key's name."""
-        version = self._environment.version_of(key.primitive)
-        if version is None:
-            return None
-        return Refusal(
-            environment=self._environment.text_of(key.primitive),
-            **key._asdict(),
-            version=version,
-            kind=failure.kind,
-            reason=_in_print(failure.reason),
-            bound=None if failure.bound is None else float(failure.bound),
-            provenance=self._provenance,
-            refused_at=max(0, int(time.time())),
-        )
-
-    def _check(self, key: Key, passed: Passed) -> Check | None:
-        """Returns an entry for a passed check; None if no algorithm here has the key's name."""
-        version = self._environment.version_of(key.primitive)
-        if version is None:
-            return None
-        return Check(
-            environment=self._environment.text_of(key.primitive),
-            **key._asdict(),
-            version=version,
-            gate=GATE,
-            rel_error=float(passed.rel_error),
-            bound=float(passed.bound),
-            provenance=self._provenance,
-            checked_at=max(0, int(time.time())),
-        )
-
-    def _row(self, key: Key, cost: Cost) -> Row | None:
-        """Returns an entry for a cost; None if no algorithm here has the key's name."""
-        version = self._environment.version_of(key.primitive)
-        if version is None:
-            return None
-        samples = cost.samples
-        return Row(
-            environment=self._environment.text_of(key.primitive),
-            **key._asdict(),
-            version=version,
-            ticks=cost.ticks,
-            noise_ticks=cost.noise_ticks,
-            samples=samples.n,
-            median_ticks=samples.median_ticks,
-            p10_ticks=samples.p10_ticks,
-            p90_ticks=samples.p90_ticks,
-            workspace_bytes=cost.workspace_bytes,
-            rel_error=None,
-            provenance=self._provenance,
-            measured_at=max(0, int(time.time())),
-        )
+    def _append(self, kind: type[Entry], values: Mapping[Key, Mapping[str, Any]]) -> bool:
+        """Stores entries of a kind with these values, if an algorithm here has the key's name."""
+        entries = []
+        for key, own in values.items():
+            version = self._environment.version_of(key.primitive)
+            if version is not None:
+                common: dict[str, Any] = {
+                    "environment": self._environment.text_of(key.primitive), "version": version,
+                    "provenance": self._provenance, kind.TIME: max(0, int(time.time())),
+                }  # fmt: skip
+                entries.append(kind(**key._asdict(), **common, **own))
+        return self._store.append(entries)
 
 
 def _in_print(reason: str) -> str:

@@ -6,22 +6,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import stat
 import tempfile
-from datetime import datetime
 from pathlib import Path
 
 FILE_NAME = "costs.sqlite3"
-LOCK_S = 2.0  # seconds to wait for a process that renames the same file
+NO_LOCKS = "its file system has no locks"
 SIDECARS = ("-wal", "-shm", "-journal")  # SQLite's files beside the database
-
-# File systems that several machines share. They cannot share the memory that a write-ahead log
-# needs.
-NETWORK_FILE_SYSTEMS = re.compile(
-    "9p|afs|beegfs|ceph|cifs|fuse[.](ceph|gluster|ssh)fs|glusterfs|gpfs|lustre|ncpfs|nfs4?|ocfs2"
-    "|orangefs|panfs|smb3|smbfs|vboxsf|virtiofs"
-)
 
 
 def cache_dir() -> Path:
@@ -99,69 +90,17 @@ def identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def file_system(path: Path) -> str:
-    """Returns the type of the file system that holds `path`, such as "ext4"; empty if unknown."""
-    try:
-        place = str(path.resolve())
-        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
-    except (OSError, RuntimeError):
-        return ""
-    best, kind = "", ""
-    for line in lines.splitlines():
-        before, _, after = line.partition(" - ")
-        fields = before.split()
-        if len(fields) < 5 or not after:
-            continue
-        mount = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[4])
-        holds = place == mount or place.startswith(mount.rstrip("/") + "/")
-        if holds and len(mount) >= len(best):  # later mounts hide earlier ones
-            best, kind = mount, after.split()[0]
-    return kind
+def write_trouble(folder: Path) -> str:
+    """Returns why SQLite cannot write to files in the folder; "" if it can.
 
-
-def is_network(path: Path) -> bool:
-    """Returns whether other machines may use the file at the same time."""
-    return NETWORK_FILE_SYSTEMS.fullmatch(file_system(path)) is not None
-
-
-def has_locks(folder: Path) -> bool:
-    """Returns whether files in the folder can be locked.
-
-    SQLite would need ten seconds to find out.
+    SQLite itself would wait for a lock that cannot be had.
     """
-    with tempfile.TemporaryFile(dir=folder) as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-    return True
-
-
-def set_aside(path: Path, damaged: tuple[int, int] | None) -> Path | None:
-    """Renames the file `damaged`, and SQLite's files with it, to <path>.corrupt-<date and time>.
-
-    Returns: its new path, or None if `path` is another file, because a process was faster.
-    Raises: OSError if the file cannot be renamed.
-    """
-    from filelock import FileLock
-
-    lock = FileLock(f"{path}.lock", timeout=LOCK_S, mode=0o600)
-    with contextlib.suppress(OSError, NotImplementedError):  # goes on if there are no locks
-        lock.acquire()
     try:
-        if damaged is None or identity(path) != damaged:
-            return None
-        aside = path.with_name(f"{path.name}.corrupt-{datetime.now():%Y-%m-%d-%H%M%S.%f}")
-        # The database is last: a new one must never find the log of the old one.
-        for suffix in (*SIDECARS, ""):
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(f"{path}{suffix}", f"{aside}{suffix}")
-        return aside
-    finally:
-        lock.release()
-
-
-def set_aside_files(path: Path) -> list[Path]:
-    """Returns the damaged files that are kept beside `path`."""
-    files = path.parent.glob(f"{path.name}.corrupt-*")
-    return sorted(f for f in files if not f.name.endswith(SIDECARS))
+        with tempfile.TemporaryFile(dir=folder) as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return NO_LOCKS
+    except OSError as problem:
+        return f"cannot be written: {problem.strerror}"
+    return ""

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`torchalgo db forget`: selects entries of a database, counts them, and drops them."""
+"""`torchalgo db forget`: selects entries of a database."""
 
 from __future__ import annotations
 
 import datetime
 import fnmatch
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchalgo._db.environment import find_here
-from torchalgo._db.row import KINDS_OF_ENTRY, Check, Entry, Refusal, Row, RowKey
+from torchalgo._db.row import Check, Entry, Refusal, Row, Verdict
 from torchalgo._db.store import CostStore
 
-NAMES: dict[type[Entry], str] = {Row: "costs", Refusal: "failures", Check: "checks"}
-VERDICTS = "verdicts"
-DAY_S = 86400
+KINDS: dict[str, type[Entry]] = {
+    "costs": Row, "failures": Refusal, "checks": Check, "verdicts": Verdict,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,6 @@ class Selection:
     only_verdicts: bool = False
 
 
-@dataclass(frozen=True)
-class Found:
-    """The keys of the selected entries by kind, and plan and environment of selected verdicts."""
-
-    entries: Mapping[type[Entry], Sequence[RowKey]]
-    verdicts: Sequence[tuple[str, str]]
-
-    def counts(self) -> dict[str, int]:
-        """Returns the number of selected entries of each kind."""
-        counts = {NAMES[kind]: len(self.entries.get(kind, [])) for kind in KINDS_OF_ENTRY}
-        return {**counts, VERDICTS: len(self.verdicts)}
-
-
 def environment_text(environment: str) -> str:
     """Returns the JSON of an environment as words; any other text unchanged."""
     try:
@@ -56,40 +43,27 @@ def environment_text(environment: str) -> str:
         return environment
 
 
-def find(store: CostStore, selection: Selection) -> Found:
-    """Returns the entries of a store that `selection` selects.
+def find(store: CostStore, selection: Selection) -> dict[str, list[Entry]]:
+    """Returns the entries of a store that `selection` selects, by the name of their kind.
 
     Verdicts belong to whole models, so globs of problems or primitives select no verdicts.
     """
     here = find_here() if selection.environment == "here" else None
-    kinds = () if selection.only_verdicts else KINDS_OF_ENTRY
-    entries: dict[type[Entry], list[RowKey]] = {
-        kind: [
-            entry.row_key
-            for entry in store.all_of(kind)
-            if _is_environment(entry.environment, selection, here)
+    has_globs = bool(selection.problem or selection.primitive)
+
+    def is_selected(entry: Entry) -> bool:
+        if isinstance(entry, Verdict) and has_globs:
+            return False
+        if not isinstance(entry, Verdict) and selection.only_verdicts:
+            return False
+        return (
+            _is_environment(entry.environment, selection, here)
             and fnmatch.fnmatchcase(entry.problem, selection.problem or "*")
             and fnmatch.fnmatchcase(entry.primitive, selection.primitive or "*")
-            and _is_in_time(_day(_written_at(entry)), selection)
-        ]
-        for kind in kinds
-    }
-    has_globs = bool(selection.problem or selection.primitive)
-    verdicts = [
-        (plan, environment)
-        for plan, environment, text, day in store.verdicts()
-        if not has_globs
-        and _is_environment(environment, selection, here)
-        and _is_in_time(_timed_on(text) or _day(day * DAY_S), selection)
-    ]
-    return Found(entries, verdicts)
+            and _is_in_time(_day(entry.written_at), selection)
+        )
 
-
-def forget(store: CostStore, found: Found) -> None:
-    """Drops the entries and verdicts of `found`."""
-    for kind, keys in found.entries.items():
-        store.forget(kind, keys)
-    store.forget_verdicts(found.verdicts)
+    return {name: [*filter(is_selected, store.all_of(kind))] for name, kind in KINDS.items()}
 
 
 def _is_environment(text: str, selection: Selection, here: Callable[[str], bool] | None) -> bool:
@@ -104,22 +78,8 @@ def _is_in_time(day: str, selection: Selection) -> bool:
     )
 
 
-def _written_at(entry: Entry) -> int:
-    names = ("measured_at", "refused_at", "checked_at")
-    return next(int(getattr(entry, name)) for name in names if hasattr(entry, name))
-
-
 def _day(time_s: float) -> str:
     try:
         return datetime.datetime.fromtimestamp(time_s, datetime.timezone.utc).date().isoformat()
     except (OverflowError, ValueError, OSError):  # the clock was wrong by centuries
         return "9999-12-31"
-
-
-def _timed_on(verdict: str) -> str:
-    """Returns the day in a verdict's text; empty if there is none."""
-    try:
-        day = json.loads(verdict)["timed_on"]
-        return day if isinstance(day, str) else ""
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return ""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The entries of the database: costs, refusals and checks, with environments and checksums.
+"""The entries of the database, with environments and checksums.
 
 A Row is a measured cost. A Refusal says why a candidate cannot be chosen. A Check says that a
-candidate computes the right result. An entry with a wrong checksum is ignored. A merge keeps, of
+candidate computes the right result. A Verdict and PeakRates are texts about a whole model and about
+a device. An entry with a wrong checksum is ignored. A merge keeps, of
 two entries of one kind and key, the one with the lower `rank`. That is the minimum of a total
 order, so merging is commutative, associative and idempotent.
 """
@@ -15,7 +16,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from torchalgo._ir.costs import Cost, Key, Passed, Samples
 from torchalgo._ir.failures import KINDS, Failure, kind_of
@@ -28,7 +29,7 @@ TRANSIENT_S = 86400  # lifetime of a failure that the machine's state may have c
 
 
 class RowKey(NamedTuple):
-    """The key of an entry. A table has at most one entry for each key."""
+    """The key of an entry. There is at most one entry of a kind for each key."""
 
     environment: str
     problem: str
@@ -46,6 +47,9 @@ class Entry:
     version of the algorithm.
     """
 
+    NAME: ClassVar[str]  # of the kind, in the file
+    TIME: ClassVar[str]  # the field with the time when it was written, in seconds since 1970
+
     environment: str
     problem: str
     primitive: str
@@ -58,6 +62,14 @@ class Entry:
         return RowKey(
             self.environment, self.problem, self.primitive, self.src, self.dst, self.version
         )
+
+    @property
+    def kind_and_key(self) -> tuple[Any, ...]:
+        return (self.NAME, *self.row_key)
+
+    @property
+    def written_at(self) -> int:
+        return int(getattr(self, self.TIME))
 
     @property
     def key(self) -> Key:
@@ -95,6 +107,8 @@ class Row(Entry):
     `measured_at` is in seconds since 1970. It is for people only: clocks jump, so no decision
     depends on it. `rel_error` is None in new rows, because a Check holds it.
     """
+
+    NAME, TIME = "cost", "measured_at"
 
     ticks: int
     noise_ticks: int
@@ -138,6 +152,8 @@ class Refusal(Entry):
     `refused_at` is in seconds since 1970. A failure that the machine's state may have caused is
     valid for a day.
     """
+
+    NAME, TIME = "failure", "refused_at"
 
     kind: str
     reason: str
@@ -186,6 +202,8 @@ class Check(Entry):
     `checked_at` is in seconds since 1970 and is for people only.
     """
 
+    NAME, TIME = "check", "checked_at"
+
     gate: int
     rel_error: float
     bound: float
@@ -216,7 +234,40 @@ class Check(Entry):
         )
 
 
-KINDS_OF_ENTRY: tuple[type[Row], type[Refusal], type[Check]] = (Row, Refusal, Check)
+@dataclass(frozen=True)
+class Text(Entry):
+    """A text, whose key is its environment and a name, in the field `problem`."""
+
+    TIME = "kept_at"
+
+    text: str
+    kept_at: int
+
+    @classmethod
+    def of(cls: type[T], environment: str, name: str, text: str, kept_at: int) -> T:
+        return cls(environment, name, "", "", "", 0, text, kept_at)
+
+    @property
+    def is_sane(self) -> bool:
+        texts = (self.environment, self.problem, self.text)
+        return all(type(t) is str for t in texts) and _are_counts(self.kept_at)
+
+
+class Verdict(Text):
+    """The guard's verdict on a plan, as JSON. Other texts about a model have names "owner:..."."""
+
+    NAME = "verdict"
+
+
+class PeakRates(Text):
+    """The highest rates at which a device was ever probed, as JSON."""
+
+    NAME = "peaks"
+
+
+T = TypeVar("T", bound=Text)
+MEASURED_KINDS: tuple[type[Row], type[Refusal], type[Check]] = (Row, Refusal, Check)
+KINDS_OF_ENTRY: tuple[type[Entry], ...] = (*MEASURED_KINDS, Verdict, PeakRates)
 # Kinds that are exported, imported and merged. Checks are not: each machine checks its candidates
 # itself.
 SHARED_KINDS: tuple[type[Row], type[Refusal]] = (Row, Refusal)
@@ -224,7 +275,8 @@ SHARED_KINDS: tuple[type[Row], type[Refusal]] = (Row, Refusal)
 
 def columns_of(kind: type[Entry]) -> tuple[str, ...]:
     """Returns the names of an entry's values, in order."""
-    return tuple(kind.__dataclass_fields__)
+    columns: tuple[str, ...] = kind.__match_args__
+    return columns
 
 
 def _are_texts(*texts: object) -> bool:

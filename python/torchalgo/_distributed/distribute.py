@@ -3,7 +3,6 @@
 
 Rank 0 runs the loop of tuning.py unchanged. It distributes the candidates that the plan needs
 next, and measures a part itself. The other ranks do their parts until rank 0 ends the tuning.
-Messages between ranks are JSON.
 """
 
 from __future__ import annotations
@@ -13,15 +12,17 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from torchalgo import _C
-from torchalgo._distributed.heartbeat import Ranks
-from torchalgo._ir.costs import Cost, Key, Samples
+from torchalgo._distributed.ranks import LostError, Ranks, SharedError, interrupts_wait
+from torchalgo._ir.costs import Cost, Key
 from torchalgo._measure.process_bench import spelled
 from torchalgo._measure.sampling import Asked, Bench, Sampler
+
+T = TypeVar("T")
 
 # The number of families of candidates that each measuring rank gets at once. The time budget is
 # checked in between.
@@ -96,27 +97,41 @@ def divide_work(work: Sequence[float], count: int) -> list[list[int]]:
 # ---- rank 0 --------------------------------------------------------------------------------------
 
 
-class MeasuringRanks:
-    """The measuring ranks, to which rank 0 distributes work. Only rank 0 has this object."""
+def lead(ranks: Ranks, make_plan: Callable[[], T], text_of: Callable[[T], str]) -> T:
+    """Returns the result of `make_plan`, and ends `follow` on the other ranks.
 
-    def __init__(self, ranks: Ranks, numbers: Sequence[int], bench: Bench) -> None:
-        """Sends nothing yet.
+    They get `text_of` the result, or the error of `make_plan`.
+    """
+    try:
+        result = make_plan()
+    except (SharedError, LostError):
+        raise
+    except BaseException as problem:
+        failure = ranks.failure(problem)
+        ranks.broadcast({"failure": failure})
+        if isinstance(problem, Exception):
+            raise SharedError(failure) from problem
+        raise
+    ranks.broadcast({"plan": text_of(result)})
+    return result
 
-        Args:
-            numbers: those of the measuring ranks; the first one is rank 0.
-            bench: the functions with which rank 0 itself measures.
-        """
-        self._ranks, self._numbers, self._own = ranks, list(numbers), bench
-        self._step = 0
 
-    @property
-    def lot(self) -> int:
-        return LOT_PER_RANK * len(self._numbers)
+@dataclass(frozen=True, kw_only=True)
+class DistributedBench(Bench):
+    """A bench of rank 0, whose samplers distribute the work to the measuring ranks."""
 
-    def bench(self) -> Bench:
-        """Returns a bench for a Tuning, which measures and checks on all measuring ranks."""
-        own = self._own
-        return DistributedBench(**vars(own), measuring=self)
+    own: Bench  # the bench with which rank 0 itself measures
+    ranks: Ranks
+    measuring: Sequence[int]
+
+    @staticmethod
+    def of(own: Bench, ranks: Ranks, measuring: Sequence[int]) -> DistributedBench:
+        return DistributedBench(**vars(own), own=own, ranks=ranks, measuring=measuring)
+
+    def sampler(
+        self, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
+    ) -> Sampler:
+        return DistributedSampler(self, primitives, cold_bytes, seed)
 
     def run(
         self, common: Mapping[str, Any], items: Sequence[Any], work: Sequence[float]
@@ -127,40 +142,19 @@ class MeasuringRanks:
             common: the fields that all items share.
             work: the expected work of each item.
 
-        Raises: torchalgo.Error if a rank fails.
+        Raises: torchalgo.Error, the same on all ranks, if one of them fails.
         """
-        self._step += 1
-        shares = divide_work(work, len(self._numbers))
-        tasks = {
-            str(rank): {**common, "items": [items[i] for i in share]}
-            for rank, share in zip(self._numbers, shares, strict=True)
-        }
-        self._ranks.post(_task(self._step), tasks)
-        answers: list[Any] = [None] * len(items)
-        own = do_share(self._own, tasks["0"], self._ranks.check)
-        others = [_result(self._step, rank) for rank in self._numbers[1:]]
-        for share, results in zip(shares, [own, *self._ranks.receive(others)], strict=True):
-            for index, result in zip(share, results, strict=True):
-                answers[index] = result
-        return answers
-
-    def end(self, last: Any) -> None:
-        """Tells the other ranks that there is no more work, and sends them `last`."""
-        self._step += 1
-        self._ranks.post(_task(self._step), {"last": last})
-
-
-@dataclass(frozen=True)
-class DistributedBench(Bench):
-    """A bench whose samplers distribute the work to all measuring ranks."""
-
-    measuring: MeasuringRanks | None = None
-
-    def sampler(
-        self, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
-    ) -> Sampler:
-        assert self.measuring is not None
-        return DistributedSampler(self, self.measuring, primitives, cold_bytes, seed)
+        shares = divide_work(work, len(self.measuring))
+        of_rank = dict(zip(self.measuring, shares, strict=True))
+        shared = {rank: [items[i] for i in share] for rank, share in of_rank.items()}
+        task = {**common, "shares": shared}
+        with interrupts_wait():
+            self.ranks.broadcast(task)
+            results = do_share(self.ranks, self.own, task)
+        answers: dict[int, Any] = {}
+        for rank, share in of_rank.items():
+            answers.update(zip(share, results[rank], strict=True))
+        return [answers[i] for i in range(len(items))]
 
 
 class DistributedSampler(Sampler):
@@ -171,39 +165,36 @@ class DistributedSampler(Sampler):
 
     def __init__(
         self,
-        bench: Bench,
-        measuring: MeasuringRanks,
+        bench: DistributedBench,
         primitives: Mapping[Key, _C.Primitive],
         cold_bytes: int,
         seed: int,
     ) -> None:
         super().__init__(bench, primitives, cold_bytes, seed)
-        self._measuring = measuring
-        self.lot = measuring.lot
+        self._run = bench.run
+        self.lot = LOT_PER_RANK * len(bench.measuring)
 
     def take_all(
         self, visits: Sequence[Sequence[Key]], budget_s: float, again: bool = False
     ) -> dict[Key, Cost]:
         common = {
-            "do": "take", "budget_s": budget_s, "again": again, "cold_bytes": self._cold_bytes,
+            "budget_s": budget_s, "again": again, "cold_bytes": self._cold_bytes,
             "seed": self._seed,
         }  # fmt: skip
-        items = [[(*key, self._primitives[key].workspace_bytes) for key in keys] for keys in visits]
+        items = [[(key, *spelled(self._primitives[key])) for key in keys] for keys in visits]
         work = [sum(_work(key.problem) for key in keys) for keys in visits]
         costs: dict[Key, Cost] = {}
-        for taken, failures, samples, disturbed in self._measuring.run(common, items, work):
-            costs.update((Key(*key), _cost(cost)) for key, cost in taken)
-            self.failures.update((Key(*key), reason) for key, reason in failures)
+        for taken, failures, samples, disturbed in self._run(common, items, work):
+            costs.update(taken)
+            self.failures.update(failures)
             self.samples += samples
             self.disturbed += disturbed
         return costs
 
     def check_all(self, asked: Iterable[Asked]) -> Iterator[list[tuple[float, str]]]:
-        groups = list(asked)
-        items = [(problem, [spelled(p) for p in own], bound) for problem, own, bound in groups]
-        work = [len(own) * _work(problem) for problem, own, _ in groups]
-        answers = self._measuring.run({"do": "check"}, items, work)
-        return ([(error, failure) for error, failure in results] for results in answers)
+        items = [(problem, [spelled(p) for p in own], bound) for problem, own, bound in asked]
+        work = [len(own) * _work(problem) for problem, own, _ in items]
+        return iter(self._run({}, items, work))
 
 
 def _work(problem: str) -> float:
@@ -211,75 +202,42 @@ def _work(problem: str) -> float:
     return min(1e9, 1e7 + _C.flop_count(problem))
 
 
-# ---- the other ranks -----------------------------------------------------------------------------
+# ---- all ranks -----------------------------------------------------------------------------------
 
 
-def work_for_rank_0(ranks: Ranks, bench: Bench) -> Any:
-    """Does the work that rank 0 sends to this rank. Returns rank 0's last message.
+def follow(ranks: Ranks, bench: Bench) -> str:
+    """Does the work that rank 0 sends to this rank. Returns the text of rank 0's plan.
 
-    Raises: torchalgo.Error if a rank fails.
+    Raises: torchalgo.Error, the same on all ranks, if one of them fails.
     """
-    step = 0
     bench.start()
     try:
         while True:
-            step += 1
-            [task] = ranks.receive([_task(step)], patience=2)
-            if "last" in task:
-                return task["last"]
-            share = task.get(str(ranks.rank))
-            if share is not None:
-                ranks.post(_result(step, ranks.rank), do_share(bench, share, ranks.check))
+            task = ranks.broadcast()
+            if "failure" in task:
+                raise SharedError(task["failure"])
+            if "plan" in task:
+                return str(task["plan"])
+            do_share(ranks, bench, task)
     finally:
         bench.release()
 
 
-def do_share(bench: Bench, share: Mapping[str, Any], check: Callable[[], None]) -> list[Any]:
-    """Does one rank's part of a task and returns the answers.
-
-    `check` is called before each item. It raises if another rank has failed.
-    """
-    do = _take if share["do"] == "take" else _check
-    answers = []
-    for item in share["items"]:
-        check()
-        answers.append(do(bench, share, item))
-    return answers
+def do_share(ranks: Ranks, bench: Bench, task: Mapping[str, Any]) -> list[list[Any]]:
+    """Does this rank's part of a task. Returns the answers of each rank, on all ranks."""
+    do = _take if "budget_s" in task else _check
+    with ranks.step():
+        answers = [do(bench, task, item) for item in task["shares"].get(ranks.rank, [])]
+    return ranks.gather(answers)
 
 
-def _take(bench: Bench, share: Mapping[str, Any], family: Sequence[Any]) -> Any:
-    primitives = {
-        Key(problem, name, src, dst): _C.Primitive(name, src, dst, workspace)
-        for problem, name, src, dst, workspace in family
-    }
-    sampler = Sampler(bench, primitives, share["cold_bytes"], share["seed"])
-    taken = sampler.take(list(primitives), share["budget_s"], share["again"])
-    costs = [(key, _encoded(cost)) for key, cost in taken.items()]
-    return costs, list(sampler.failures.items()), sampler.samples, sampler.disturbed
+def _take(bench: Bench, task: Mapping[str, Any], family: Sequence[Any]) -> Any:
+    primitives = {key: _C.Primitive(*fields) for key, *fields in family}
+    sampler = Sampler(bench, primitives, task["cold_bytes"], task["seed"])
+    taken = sampler.take(list(primitives), task["budget_s"], task["again"])
+    return taken, sampler.failures, sampler.samples, sampler.disturbed
 
 
-def _check(bench: Bench, _share: Mapping[str, Any], group: Sequence[Any]) -> Any:
+def _check(bench: Bench, _: Mapping[str, Any], group: Sequence[Any]) -> Any:
     problem, primitives, bound = group
     return bench.check(problem, [_C.Primitive(*fields) for fields in primitives], bound)
-
-
-# ---- spelling ------------------------------------------------------------------------------------
-
-
-def _task(step: int) -> str:
-    return f"task {step} of rank 0"
-
-
-def _result(step: int, rank: int) -> str:
-    return f"result {step} of rank {rank}"
-
-
-def _encoded(cost: Cost) -> list[Any]:
-    s = cost.samples
-    samples = [s.n, s.median_ticks, s.p10_ticks, s.p90_ticks]
-    return [cost.ticks, cost.noise_ticks, samples, cost.workspace_bytes, cost.is_disturbed]
-
-
-def _cost(fields: Sequence[Any]) -> Cost:
-    ticks, noise_ticks, samples, workspace_bytes, is_disturbed = fields
-    return Cost(ticks, noise_ticks, Samples(*samples), workspace_bytes, is_disturbed)

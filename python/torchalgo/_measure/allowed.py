@@ -12,6 +12,7 @@ from torchalgo import _C
 from torchalgo._C import matches_name
 from torchalgo._ir.bounds import family_of
 from torchalgo._ir.costs import Key, key_of
+from torchalgo._ir.names import is_atens, is_linear
 from torchalgo._ir.overrides import COMPONENTWISE, is_convolution
 from torchalgo._ir.problems import has_convolution, is_activation
 
@@ -188,12 +189,12 @@ def grouped(items: Iterable[Item], group_of: Callable[[Item], Group]) -> dict[Gr
 
 def _is_cheap(key: Key) -> bool:
     """Returns True if the operation reads its data about once: no convolution, no linear layer."""
-    return not (has_convolution(key.problem) or key.problem.startswith("linear_"))
+    return not (has_convolution(key.problem) or is_linear(key.problem))
 
 
 def _is_plain(key: Key) -> bool:
     """Returns True for PyTorch's own algorithms in nchw, the layout that every node can use."""
-    return key.src == key.dst == "nchw" and key.primitive.startswith("aten.")
+    return key.src == key.dst == "nchw" and is_atens(key.primitive)
 
 
 def _place(key: Key) -> Key:

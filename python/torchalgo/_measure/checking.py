@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,8 @@ from torchalgo._base.call_context import CallContext
 from torchalgo._base.time_budget import Pace, guess_check_s
 from torchalgo._ir.costs import Key
 from torchalgo._ir.failures import LATE
+from torchalgo._ir.names import image_of, on_one_image
+from torchalgo._ir.problems import has_convolution
 from torchalgo._measure.allowed import grouped
 from torchalgo._measure.cost_state import CostState
 from torchalgo._measure.knowledge import is_trusted
@@ -34,20 +35,18 @@ def cropped(key: Key, most_s: float = CROPPED_S) -> str | None:
     The operation, the channels and the filter stay the same. Returns None if there is no smaller
     image, if its sums would have fewer terms, or if its sizes depend on each other.
     """
-    sizes = r"n\d+c(\d+(?:x\d+)*)h(\d+)w(\d+)((?:[_+].*)?)"
-    found = re.fullmatch(rf"(.+_(?:f64|f32|tf32|f16|bf16)_){sizes}", key.problem)
-    if found is None or re.search(r"_p\d+q\d+", key.problem):
+    image = image_of(key.problem)
+    if image is None:
         return None
-    operation, c, h, w, tail = found.groups()
-    sides = [int(h), int(w)]
-    small = f"{operation}n1c{c}h{h}w{w}{tail}"
+    sides = list(image)
+    small = on_one_image(key.problem, *image)
     while guess_check_s(*work_of(key._replace(problem=small))) > most_s:
         longest = sides.index(max(sides))
         if sides[longest] - SIDE_STEP < LEAST_SIDE:
             break
         halved = sides[longest] // 2
         sides[longest] -= max(SIDE_STEP, halved - halved % SIDE_STEP)
-        small = f"{operation}n1c{c}h{sides[0]}w{sides[1]}{tail}"
+        small = on_one_image(key.problem, *sides)
     has_all_terms = _C.terms_per_element(small) == _C.terms_per_element(key.problem)
     return small if small != key.problem and has_all_terms else None
 
@@ -229,4 +228,4 @@ class Checker:
 
 def check_work(problem: str) -> int:
     """Returns a rough measure of the work of checking `problem`, for the progress display."""
-    return 3 if problem.startswith(("fwd_", "bwd_data_", "bwd_filter_", "chain_")) else 1
+    return 3 if has_convolution(problem) else 1

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from torchalgo import _C
 from torchalgo._ir.costs import Key, key_of
+from torchalgo._ir.names import without_epilogue
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.checking import cropped
 from torchalgo._measure.sampling import Bench
@@ -20,7 +21,7 @@ def errors_of(tasks: Sequence[Task], bench: Bench) -> list[tuple[float, str]]:
     The error depends on the algorithm, the channels and the filter. So the convolutions run without
     their epilogues, and on small images, unless a primitive cannot run on a small one.
     """
-    bare = [(problem.partition("+")[0], primitive) for problem, primitive in tasks]
+    bare = [(without_epilogue(problem), primitive) for problem, primitive in tasks]
     small = [(cropped(key_of(*task)) or task[0], task[1]) for task in bare]
     results = _each_once(small, bench)
     failed = [i for i, (_, why) in enumerate(results) if why and small[i] != bare[i]]

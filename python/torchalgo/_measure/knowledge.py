@@ -15,6 +15,7 @@ from typing import Protocol
 from torchalgo import _C
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key
+from torchalgo._ir.names import is_atens, is_atens_change
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.known_costs import KnownCosts
 from torchalgo._predict.similar import SimilarCosts
@@ -37,9 +38,9 @@ def is_trusted(key: Key) -> bool:
     An algorithm that stores a tensor in a coarser type than the model's is checked, since the plan
     needs its error.
     """
-    if key.primitive.startswith("aten."):
+    if is_atens(key.primitive):
         return "." not in key.src + key.dst
-    return key.primitive.startswith("layout.aten") or _C.is_view(key.primitive)
+    return is_atens_change(key.primitive) or _C.is_view(key.primitive)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from typing import Any
 
 from torchalgo import _C
 from torchalgo._C import Error
+from torchalgo._ir.names import is_pytorchs
 from torchalgo._ir.overrides import is_convolution
 from torchalgo._measure.steps import Planner
 from torchalgo._measure.tuning import Tuning
@@ -46,11 +47,6 @@ def compare_planners(
     if is_limited:
         add("without_limits")
     return plans
-
-
-def is_pytorchs(primitive: str) -> bool:
-    """Returns True if PyTorch runs `primitive`, or if it is a view that needs no buffer."""
-    return primitive.startswith(("aten.", "layout.aten", "view.relabel"))
 
 
 def usual_layouts(graph: _C.Graph, found: _C.Candidates) -> list[str]:

@@ -13,6 +13,7 @@ import torch
 from torchalgo import _C
 from torchalgo._base.quiet_jit import quiet_jit
 from torchalgo._capture.freeze import tensors_in
+from torchalgo._ir.names import is_linear
 from torchalgo._ir.overrides import is_convolution
 
 # The estimate of a square is a mean over this many random vectors. For outputs of ten independent
@@ -121,4 +122,4 @@ def _run(imported: _C.Imported, inputs: Sequence[Any]) -> _Run:
 
 
 def _has_weights(node: _C.Node) -> bool:
-    return is_convolution(node) or (node.problem or "").startswith("linear_")
+    return is_convolution(node) or is_linear(node.problem or "")
