@@ -49,7 +49,7 @@ from load_tables import WHAT, ratios, show
 from load_turns import loop
 from pages import OWN
 from single_layers import case_name
-from torchalgo._measure.machine_load import processors_s, used_s
+from torchalgo._base.processor_load import processors_s, used_s
 from torchalgo_cli.child import Child, EndedError
 from torchalgo_cli.turns import WARM_S
 

@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import harness
 import torchalgo
 from networks import CLASSIFIERS, random_input, random_network
-from torchalgo._capture.freeze import tensors_in
+from torchalgo._lint.facts import tensors_in
 
 OUT = harness.RESULTS / "lint.jsonl"
 LEAST_GAIN = 0.02
@@ -94,7 +94,7 @@ def vanished(finding: torchalgo.Finding, model: nn.Module) -> int:
                 setattr(part, name, (*equal, weight)[0])
                 kept.append(weight)
         return before - sum(p.numel() * p.element_size() for p in model.parameters())
-    if trial is None or trial.fixed is None or finding.kind == "channels-miss-block":
+    if trial is None or trial.fixed is None:
         return 0
     return bytes_made(trial.given) - bytes_made(trial.fixed)
 
@@ -104,8 +104,6 @@ def check(finding: torchalgo.Finding, model: nn.Module) -> dict[str, Any]:
     bytes_gone = vanished(finding, model)
     trial = finding.trial.again() if finding.trial is not None and finding.trial.again else None
     share = 0.0 if trial is None else trial.share
-    if finding.kind == "channels-miss-block":
-        share = finding.gain_share or 0.0  # the sum over layers, of which `trial` is the first
     is_faster = share >= LEAST_GAIN and (trial is None or trial.times.verdict == "faster")
     is_gone = 0 < LEAST_VANISHED * finding.bytes <= bytes_gone
     return {

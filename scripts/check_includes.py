@@ -4,7 +4,7 @@
 csrc/CMakeLists.txt says which folders each folder DEPENDS on; a file may include its own folder,
 those, and what those depend on in turn. FLOW lists the packages of Python; a module may import
 its own package and those before it. No modules may import each other in a circle, and neither
-may those of benchmarks/.
+may those of benchmarks/. SATELLITES lists what the satellites of the core may import.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,14 +26,30 @@ TORCH = re.compile(r"(ATen|torch|c10|pybind11)/")
 
 
 PYTHON = ROOT / "python" / "torchalgo"
+API = ROOT / "docs" / "api.md"
 BENCHMARKS = ROOT / "benchmarks"
 # The packages of torchalgo in the order of the flow; modules of the package itself by their names.
 FLOW = (
-    "_version", "_build_info", "_base", "_ir", "_capture", "_onnx", "_caffe", "_db", "_predict",
-    "verify", "_measure", "_plan", "_refine", "_report", "_run", "_train", "backends",
-    "functional", "nn", "pbqp", "_api", "_lint", "_dynamo", "dynamo", "_distributed", "tune",
-    "_cli", "__init__", "__main__",
+    "_version", "_build_info", "_base", "_ir", "_onnx_ops", "_onnx", "_caffe", "_predict",
+    "_report", "_lint", "_capture", "_db", "verify", "_measure", "_plan", "_refine", "_run",
+    "_train", "backends", "functional", "nn", "pbqp", "_api", "_dynamo", "dynamo",
+    "_distributed", "tune", "_cli", "__init__", "__main__",
 )  # fmt: skip
+# Satellites only read a model or a plan. Each imports the public names of docs/api.md, SHARED, its
+# own package, and the packages that are listed here: decision 55.
+SATELLITES = {
+    "_onnx_ops": (), "_onnx": ("_onnx_ops",), "_caffe": ("_onnx_ops",), "_lint": (),
+    "_report": ("_ir", "_C"), "_predict": ("_ir", "_C"), "_distributed": (),
+}  # fmt: skip
+# Tools that know nothing of models and plans. text_table is in a folder that also works alone.
+SHARED = ("_base", "_ir.plan.text_table")
+# What a satellite still imports besides, with the reason. This list may only become shorter.
+EXCEPTIONS = {
+    ("_distributed", "_C"): "the spelling of primitives in messages, and the work of a problem",
+    ("_distributed", "_ir.costs"): "costs in messages between ranks",
+    ("_distributed", "_measure.process_bench"): "the spelling of primitives in messages",
+    ("_distributed", "_measure.sampling"): "its benches and samplers replace those of the core",
+}
 
 
 def folder_dependencies() -> dict[str, set[str]]:
@@ -176,6 +193,47 @@ def python_violations() -> list[str]:
     return found
 
 
+def public_names() -> set[str]:
+    """Returns the names of docs/api.md, without "torchalgo."."""
+    rows = [line for line in API.read_text().splitlines() if line.startswith("| ")]
+    return {name for row in rows for name in re.findall(r"`torchalgo\.(\w+)", row.split(" | ")[0])}
+
+
+def satellite_violations(
+    satellites: Mapping[str, Sequence[str]] = SATELLITES,
+    exceptions: Collection[tuple[str, str]] = EXCEPTIONS,
+) -> list[str]:
+    """Returns a line for each import that a satellite may not have, and for each idle exception."""
+    public, found, used = public_names(), [], set()
+    for own, packages in satellites.items():
+        allowed = (own, *packages, *SHARED)
+        for path in sorted((PYTHON / own).rglob("*.py")):
+            for line, name in imported_names(path):
+                if name in public or any(f"{name}.".startswith(f"{each}.") for each in allowed):
+                    continue
+                excepted = [e for e in exceptions if e[0] == own and name.startswith(e[1])]
+                used.update(excepted)
+                if not excepted:
+                    place = path.relative_to(ROOT).as_posix()
+                    found.append(f"{place}:{line}: a satellite may not import torchalgo.{name}")
+    idle = sorted(set(exceptions) - used)
+    return found + [f"EXCEPTIONS: {own} no longer imports {name}" for own, name in idle]
+
+
+def imported_names(path: Path) -> list[tuple[int, str]]:
+    """Returns the line and the name, without "torchalgo.", of each import of torchalgo in a file.
+
+    It lists imports for type checkers too: a satellite may not know other types either.
+    """
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            start = f"{absolute(path, node)}." if isinstance(node, ast.ImportFrom) else ""
+            names = [f"{start}{alias.name}".partition(".") for alias in node.names]
+            found += [(node.lineno, name) for root, _, name in names if root == PYTHON.name]
+    return found
+
+
 def find_circle(edges: dict[str, set[str]]) -> list[str]:
     """Modules that import each other in a circle, the first one twice; empty if there is none."""
     done: set[str] = set()
@@ -211,7 +269,9 @@ def benchmark_violations() -> list[str]:
 
 def main() -> int:
     """Print the violations; exit status 1 if there are any."""
-    found = [*violations(), *python_violations(), *benchmark_violations()]
+    found = [
+        *violations(), *python_violations(), *satellite_violations(), *benchmark_violations(),
+    ]  # fmt: skip
     print("\n".join(found) if found else "directions of includes and imports: ok")
     return 1 if found else 0
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The cheapest convolution algorithm and memory layout for every layer of a PyTorch model."""
 
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from torchalgo_cli import install as _install
 
 _install.check_build()  # before torch, whose own error for another Python misleads
@@ -52,12 +55,9 @@ from torchalgo._api.fallbacks import (  # noqa: E402
 from torchalgo._api.optimize import optimize  # noqa: E402
 from torchalgo._api.profile import Profile, profile  # noqa: E402
 from torchalgo._C import Error  # noqa: E402
-from torchalgo._caffe.load import load_caffe  # noqa: E402
+from torchalgo._capture.file_models import load_caffe, load_onnx  # noqa: E402
 from torchalgo._capture.settings import Settings  # noqa: E402
 from torchalgo._ir.plan import Plan  # noqa: E402
-from torchalgo._lint.lint import lint  # noqa: E402
-from torchalgo._lint.report import Finding, LeftOp, LintReport  # noqa: E402
-from torchalgo._onnx.load import load_onnx  # noqa: E402
 from torchalgo._plan.candidates import candidates  # noqa: E402
 from torchalgo._plan.pareto import Front, ParetoPoint, pareto  # noqa: E402
 from torchalgo._plan.schedule import Schedule  # noqa: E402
@@ -79,6 +79,23 @@ from torchalgo.verify.check_plan import CheckedPlan, check_plan  # noqa: E402
 
 __version__ = _C.version
 
+if _TYPE_CHECKING:
+    from torchalgo._lint.lint import lint
+    from torchalgo._lint.report import Finding, LintReport
+else:
+    _LATER = {"lint": "lint", "Finding": "report", "LintReport": "report"}  # modules of _lint
+
+    def __getattr__(name: str) -> object:
+        """Imports `lint` when it is first used, as nothing else needs it."""
+        if name not in _LATER:
+            raise AttributeError(f"module 'torchalgo' has no attribute {name!r}")
+        return getattr(_import_module(f"torchalgo._lint.{_LATER[name]}"), name)
+
+    def __dir__() -> list[str]:
+        """Lists the public names too that are imported when they are first used."""
+        return sorted({*globals(), *__all__})
+
+
 __all__ = [
     "CallTimes",
     "CapturedCalls",
@@ -86,7 +103,6 @@ __all__ = [
     "Error",
     "Finding",
     "Front",
-    "LeftOp",
     "LintReport",
     "Optimized",
     "ParetoPoint",

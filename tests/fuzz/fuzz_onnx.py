@@ -29,7 +29,7 @@ import isolated
 import torchalgo
 from campaign import FindingError, main
 from mutate import mutated_bytes
-from torchalgo._onnx.to_fx import OPS
+from torchalgo._onnx_ops.to_fx import OPS
 
 INTS = (
     0, 1, -1, 2, 3, 4, 5, 7, 8, 16, 100, -2, 255, 1 << 16, 1 << 20, 1 << 31, (1 << 31) - 1,

@@ -27,7 +27,7 @@ from control_group import control_group
 from load_tables import ratios, show
 from support import fake_load
 from support.processes import is_gone
-from torchalgo._measure.machine_load import used_s
+from torchalgo._base.processor_load import used_s
 from torchalgo_cli.child import Child
 from torchalgo_cli.turns import answers, by_call
 

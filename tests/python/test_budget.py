@@ -32,9 +32,9 @@ from torchalgo._ir.plan import GuardVerdict
 from torchalgo._measure.checking import Group, cropped
 from torchalgo._measure.guard import guard_verdict, untimed_verdict
 from torchalgo._measure.knowledge import is_trusted
+from torchalgo._measure.similar import SimilarCosts, kind_of
 from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._measure.worker_process import WorkerDeathError, WorkerProcess
-from torchalgo._predict.similar import SimilarCosts, kind_of
 from torchalgo._refine.end_of_call import CallBudget, GuardEffort
 from torchalgo._refine.finalists import Contest
 

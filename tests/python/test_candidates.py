@@ -10,7 +10,8 @@ from torch import nn
 import torchalgo
 from support.nets import Net
 from torchalgo import _C
-from torchalgo._plan.candidates import MOST_LINES, LayerCandidates, OfferedPrimitive, Refused
+from torchalgo._ir.facts import Refused
+from torchalgo._plan.candidates import MOST_LINES, LayerCandidates, OfferedPrimitive
 from torchalgo_cli import main
 
 CONV = "fwd_f32_n1c64h14w14_k64r3s3_st1x1_pad1x1_dil1x1_g1"

@@ -25,7 +25,7 @@ from torchalgo._ir.costs import Cost, Key, Passed, Samples
 from torchalgo._ir.failures import Failure
 from torchalgo._ir.plan import GuardVerdict
 from torchalgo._measure import guard
-from torchalgo._predict.sources import costs_to_learn
+from torchalgo._plan.learned_costs import costs_to_learn
 
 KEY = Key("fwd_f32_n1c3h8w8_k4r3s3_st1x1_pad1x1_dil1x1_g1", "aten.conv", "nchw", "nchw")
 OTHER = KEY._replace(primitive="cpu.direct")

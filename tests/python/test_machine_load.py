@@ -17,12 +17,14 @@ import torch
 import torchalgo
 from support.fake_bench import FakeBench, make_tuning, spread
 from torchalgo import _C
+from torchalgo._base import processor_load
+from torchalgo._base.processor_load import processors_s, used_s, warn_if_busy
 from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._db.row import Verdict
 from torchalgo._ir.costs import Cost, Key
 from torchalgo._ir.plan import GuardVerdict, guard_line
 from torchalgo._measure import machine_load, sampling
-from torchalgo._measure.machine_load import WaitWatch, processors_s, used_s, warn_if_busy
+from torchalgo._measure.machine_load import WaitWatch
 from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._plan import objective
 
@@ -33,7 +35,7 @@ WARNS = "not stored for later runs"
 
 @pytest.fixture(autouse=True)
 def _load_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(machine_load.IGNORE, "0")
+    monkeypatch.setenv(processor_load.IGNORE, "0")
 
 
 def use_times(monkeypatch: pytest.MonkeyPatch, *used: tuple[float, float]) -> None:
@@ -118,7 +120,7 @@ def test_time_that_the_hypervisor_took_counts(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_on_request_nothing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(machine_load.IGNORE, "1")
+    monkeypatch.setenv(processor_load.IGNORE, "1")
     use_times(monkeypatch, (0.0, 0.0), (0.0, 9.0))
     assert not WaitWatch().was_disturbed()
     warn_if_busy(64, None)
@@ -184,10 +186,10 @@ def test_other_programs_that_need_the_processors_are_a_warning_that_says_what_to
 ) -> None:
     cores = len(os.sched_getaffinity(0))
     clock, busy, own = iter([0.0, 1.0]), iter([5.0, 5.0 + cores]), iter([1.0, 1.0])
-    monkeypatch.setattr(machine_load.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(machine_load.time, "sleep", lambda _: None)
-    monkeypatch.setattr(machine_load, "processors_s", lambda: (next(busy), 0.0))
-    monkeypatch.setattr(machine_load, "used_s", lambda _: (next(own), 0.0))
+    monkeypatch.setattr(processor_load.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(processor_load.time, "sleep", lambda _: None)
+    monkeypatch.setattr(processor_load, "processors_s", lambda: (next(busy), 0.0))
+    monkeypatch.setattr(processor_load, "used_s", lambda _: (next(own), 0.0))
     with pytest.warns(RuntimeWarning, match=WARNS) as caught:
         warn_if_busy(cores, None)
     text = str(caught[0].message)
@@ -201,10 +203,10 @@ def test_what_this_process_and_its_worker_use_is_no_warning(
     cores = len(os.sched_getaffinity(0))
     clock, busy = iter([0.0, 1.0]), iter([5.0, 5.0 + cores])
     own = {os.getpid(): iter([1.0, 1.0 + cores / 2]), 77: iter([0.0, cores / 2])}
-    monkeypatch.setattr(machine_load.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(machine_load.time, "sleep", lambda _: None)
-    monkeypatch.setattr(machine_load, "processors_s", lambda: (next(busy), 0.0))
-    monkeypatch.setattr(machine_load, "used_s", lambda pid: (next(own[pid]), 0.0))
+    monkeypatch.setattr(processor_load.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(processor_load.time, "sleep", lambda _: None)
+    monkeypatch.setattr(processor_load, "processors_s", lambda: (next(busy), 0.0))
+    monkeypatch.setattr(processor_load, "used_s", lambda pid: (next(own[pid]), 0.0))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_if_busy(cores, 77)

@@ -20,7 +20,7 @@ from onnx import helper
 import torchalgo
 from support.nets import arguments
 from support.onnx_files import load, model_of, weight
-from torchalgo._onnx.open_sizes import more_equal
+from torchalgo._onnx_ops.open_sizes import more_equal
 
 node = helper.make_node
 FILTER = [weight("w", np.random.default_rng(0).standard_normal((4, 3, 3, 3)))]

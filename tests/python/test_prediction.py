@@ -33,7 +33,8 @@ from torchalgo._ir.costs import Cost, Key, key_of, native_key
 from torchalgo._measure.known_costs import KnownCosts
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.tuning import TuneSettings, Tuning
-from torchalgo._predict import can_learn, guide_from_store, learn, learn_from_store
+from torchalgo._plan.learned_costs import guide_from_store, learn_from_store
+from torchalgo._predict import can_learn, learn
 from torchalgo._predict.features import (
     activation_alone,
     activation_of,

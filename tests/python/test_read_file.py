@@ -20,7 +20,7 @@ import torch
 import torchalgo
 from torchalgo._base.read_file import MOST_TEXT_BYTES, MOST_UNPACKED_BYTES
 from torchalgo._ir.devices import read_device
-from torchalgo._run.load import load_subjects
+from torchalgo._run.load import load_with_graphs
 from torchalgo._run.model_files import load_model, read_data
 from torchalgo_cli import main
 
@@ -34,7 +34,7 @@ LOADERS: dict[str, Callable[[Any], Any]] = {
     "TrainingPlan.load": torchalgo.TrainingPlan.load,
     "read_device": read_device,
     "read_data": read_data,
-    "load_subjects": load_subjects,
+    "load_with_graphs": load_with_graphs,
 }
 NO_PATHS = (None, 1, 2.5, True, ["net.pt"], object(), torch.rand(2), len)
 PART = "net/extra/plan.json"
@@ -142,7 +142,7 @@ def overlapping(path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", ["compressed", "overlapping"])
 @pytest.mark.parametrize(
-    "read", [torchalgo.load, torchalgo.load_plan, load_subjects, read_data, load_model]
+    "read", [torchalgo.load, torchalgo.load_plan, load_with_graphs, read_data, load_model]
 )
 def test_a_small_archive_with_large_parts_is_refused_unread(
     read: Callable[[Any], Any], kind: str, tmp_path: Path

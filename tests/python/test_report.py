@@ -20,6 +20,7 @@ from support.page import Element, cells, read_page
 from support.plan_samples import GraphText, Sample
 from support.plans import make_node, make_plan
 from torchalgo import _C
+from torchalgo._ir.facts import Facts, KnownCost
 from torchalgo._ir.plan import (
     GuardVerdict,
     LeftAlone,
@@ -27,7 +28,6 @@ from torchalgo._ir.plan import (
     PlanTransform,
     Quarantined,
 )
-from torchalgo._plan.facts import Facts, KnownCost
 from torchalgo._report import page
 from torchalgo._report.lanes import NO_LANE, assign_lanes, draw
 from torchalgo._report.operations import Flow, Operation, Tensor, flow_of
@@ -36,7 +36,7 @@ from torchalgo._report.spread import Spread, spread_of
 from torchalgo._report.subject import Subject
 from torchalgo._report.texts import short_report, speed_line
 from torchalgo._report.timeline import timeline_of
-from torchalgo._run.load import load_subjects
+from torchalgo._run.load import load_with_graphs
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 EVIL = "<script>alert('x')</script> & \"y\""
@@ -248,6 +248,11 @@ OTHERS = [
     ("aten.conv", "nhwc", 90.0, "measured"),
     ("cpu.im2col_gemm", "nchw", 30.0, "measured"),
 ]
+
+
+def subjects_of(path: Path) -> list[Subject]:
+    """Returns the plans of a file with their graphs."""
+    return [Subject(plan, graph) for plan, graph in load_with_graphs(path)]
 
 
 def facts_of_first_convolution(plan: Plan, *costs: tuple[str, str, float, str]) -> Facts:
@@ -539,7 +544,7 @@ def test_a_proof_has_the_costs_of_candidates_of_a_file(fast: torchalgo.Optimized
 def test_a_saved_module_keeps_the_data_flow(fast: torchalgo.Optimized, tmp_path: Path) -> None:
     for name in ("net.pt", "net.pt2"):
         fast.save(tmp_path / name)
-        (subject,) = load_subjects(tmp_path / name)
+        (subject,) = subjects_of(tmp_path / name)
         assert subject.graph is not None and subject.facts() is None
         assert _C.parse_graph(subject.graph).structure_hash == fast.plan.structure_hash
     again = torchalgo.load(tmp_path / "net.pt")
@@ -548,13 +553,13 @@ def test_a_saved_module_keeps_the_data_flow(fast: torchalgo.Optimized, tmp_path:
     assert root.all("svg", "lanes")[0].all("g", "tensors")[0].children
     assert "Its other candidates are not known here" in root.text
     again.save(tmp_path / "again.pt")
-    assert load_subjects(tmp_path / "again.pt") == [subject]
+    assert subjects_of(tmp_path / "again.pt") == [subject]
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.plan.json")), ids=lambda path: path.stem)
 def test_files_of_earlier_versions_have_reports(path: Path) -> None:
     for file in (path, path.with_name(path.name.replace(".plan.json", ".pt"))):
-        root = read_page(html_page(load_subjects(file), ""))
+        root = read_page(html_page(subjects_of(file), ""))
         assert "Their connections are not known" in root.text
 
 

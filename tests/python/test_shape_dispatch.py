@@ -15,8 +15,8 @@ from torch import nn
 import torchalgo
 from support.plans import make_plan
 from support.several_shapes import nearest_by_brute_force
-from torchalgo._capture.shapes import Shapes, nearest, shapes_of, shapes_text
-from torchalgo._ir.plan import PlanInput
+from torchalgo._capture.shapes import Shapes, nearest, shapes_of
+from torchalgo._ir.plan import PlanInput, shapes_text
 from torchalgo._plan.result import Result
 from torchalgo._run.shape_dispatch import join
 

@@ -23,7 +23,7 @@ import torchalgo
 from support.nets import Net, arguments, fp64_error, make_net
 from support.several_shapes import SHAPES, nearest_by_brute_force, tensor
 from torchalgo import _C
-from torchalgo._capture.shapes import shapes_text
+from torchalgo._ir.plan import shapes_text
 from torchalgo._measure.sampling import Sampler
 from torchalgo._run import unseen_shapes
 

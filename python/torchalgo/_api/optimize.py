@@ -37,10 +37,10 @@ from torchalgo._capture.settings import (
     in_autocast,
     options_of_each,
 )
-from torchalgo._capture.shapes import shapes_of, shapes_text
+from torchalgo._capture.shapes import shapes_of
 from torchalgo._db import CostStore
 from torchalgo._db.environment import texts_here
-from torchalgo._ir.plan import Objective, Plan
+from torchalgo._ir.plan import Objective, Plan, shapes_text
 from torchalgo._measure import process_bench
 from torchalgo._measure.sampling import Bench
 from torchalgo._plan.describe import Describer

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from torchalgo import _C
+from torchalgo._base.processor_load import warn_if_busy
 from torchalgo._base.stats import median_noise
 from torchalgo._C import Error
 from torchalgo._capture.freeze import as_inputs
@@ -26,6 +27,7 @@ from torchalgo._capture.settings import allows_coarse_types
 from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.choices import DType
 from torchalgo._ir.costs import MAX_ERROR
+from torchalgo._ir.facts import without_layouts
 from torchalgo._ir.names import knobs_of, without_knobs
 from torchalgo._ir.plan import format_bytes
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
@@ -42,14 +44,12 @@ from torchalgo._ir.problems import (
     with_dtype,
 )
 from torchalgo._measure.componentwise import errors_of
-from torchalgo._measure.machine_load import warn_if_busy
 from torchalgo._measure.sampling import Bench
 from torchalgo._plan.candidates import (
     DeviceLike,
     default_device,
     describe_device,
     find_device,
-    without_layouts,
 )
 
 MAX_COLUMNS = 100

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from torchalgo._caffe.schema import type_of
-from torchalgo._onnx.names import checked_path, notes_of
-from torchalgo._onnx.read_file import Input, Node, identifier
-from torchalgo._onnx.refusal import DamagedError, DataError, TooLargeError
-from torchalgo._onnx.to_fx import read_node
-from torchalgo._onnx.values import Builder, Constant, Value, dims_of
+from torchalgo._onnx_ops.names import checked_path, notes_of
+from torchalgo._onnx_ops.network import Input, Node, identifier
+from torchalgo._onnx_ops.refusal import DamagedError, DataError, TooLargeError
+from torchalgo._onnx_ops.to_fx import read_node
+from torchalgo._onnx_ops.values import Builder, Constant, Value, dims_of
 
 OPSET = 20  # of the nodes that are made
 MOST_RANDOM_BYTES = 1 << 30

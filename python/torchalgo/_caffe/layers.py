@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torchalgo._caffe.layer import Layer
-from torchalgo._onnx.refusal import DamagedError, NotSupportedError
+from torchalgo._onnx_ops.refusal import DamagedError, NotSupportedError
 
 _MOST = 1 << 31  # of a size, a pad or a step
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Loads the files of Caffe: load_caffe."""
+"""Reads the files of Caffe."""
 
 from __future__ import annotations
 
@@ -9,40 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
+from torchalgo import Error
 from torchalgo._base.read_file import file_at, path_of
-from torchalgo._C import Error
 from torchalgo._caffe.network import LayerError, read_network
 from torchalgo._caffe.schema import messages, unread_field
-from torchalgo._onnx.open_sizes import open_shapes
-from torchalgo._onnx.read_file import MOST_BYTES, Model
-from torchalgo._onnx.refusal import DataError, NotSupportedError, RefusalError, TooLargeError
-from torchalgo._onnx.to_fx import NodeError, build
+from torchalgo._onnx_ops.network import MOST_BYTES, Calls, Model
+from torchalgo._onnx_ops.open_sizes import open_shapes
+from torchalgo._onnx_ops.refusal import DataError, NotSupportedError, RefusalError, TooLargeError
+from torchalgo._onnx_ops.to_fx import NodeError, build
 
 MOST_TEXT_BYTES = 4 << 20
 
 
-def load_caffe(prototxt: str | Path, caffemodel: str | Path | None = None) -> nn.Module:
-    """Opens a network of Caffe as a module that `optimize` plans.
+def read_caffe(prototxt: str | Path, caffemodel: str | Path | None) -> Calls:
+    """Returns a network of Caffe as calls of torch's functions.
 
-    A file holds data only: no code of it runs. This needs the package protobuf. docs/caffe.md lists
-    what is read. The layers keep their names, with "." in the place of "/".
-
-        model = torchalgo.load_caffe("deploy.prototxt", "net.caffemodel")
-        fast = torchalgo.optimize(model, torch.rand(1, 3, 224, 224))
-
-    Args:
-        prototxt: the text that describes the network.
-        caffemodel: the file of its weights. None gives random weights from a fixed seed, which
-            keep the scale of the values about the same from layer to layer. Such a module is for
-            measuring times.
-
-    Returns: a module in eval mode, without the layers for training. It takes the inputs of the file
-        in their order, and returns a tensor, or a tuple of the blobs that no layer reads, in the
-        order of the file. It takes any batch size, unless a layer needs that of the file.
-    Raises: torchalgo.Error if a file is missing or damaged, if the weights do not fit the network,
-        or if a part is not supported. The text names the file, the layer and its type.
+    Raises: torchalgo.Error that names the file, the layer and its type.
     """
     text = path_of(prototxt, "load_caffe")
     weights = None if caffemodel is None else path_of(caffemodel, "load_caffe")
@@ -50,15 +32,15 @@ def load_caffe(prototxt: str | Path, caffemodel: str | Path | None = None) -> nn
         net = _parse_text(text)
         stored = None if weights is None else _parse_weights(weights)
         try:
-            return _module(read_network(net, stored))
+            return _calls(read_network(net, stored))
         except (LayerError, NodeError) as problem:
             raise _as_error(problem.refusal, text, problem.where) from None
     except MemoryError:
         raise Error(f"TA1806 load_caffe: {text}: the model does not fit into the memory") from None
 
 
-def _module(model: Model) -> nn.Module:
-    """Returns a module for any batch size, or for that of the file if it does not fit others."""
+def _calls(model: Model) -> Calls:
+    """Returns calls for any batch size, or for that of the file if it does not fit others."""
     if len({each.sizes[0] for each in model.inputs}) == 1:
         inputs = [replace(each, sizes=["batch", *each.sizes[1:]]) for each in model.inputs]
         try:

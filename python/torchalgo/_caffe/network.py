@@ -9,8 +9,8 @@ from typing import Any
 from torchalgo._caffe.layer import OPSET, Layer, Nodes
 from torchalgo._caffe.layers import LAYERS
 from torchalgo._caffe.schema import type_of
-from torchalgo._onnx.read_file import Model
-from torchalgo._onnx.refusal import DamagedError, NotSupportedError, RefusalError
+from torchalgo._onnx_ops.network import Model
+from torchalgo._onnx_ops.refusal import DamagedError, NotSupportedError, RefusalError
 
 MOST_LAYERS = 1 << 14
 _DATA = {"Data", "DummyData", "HDF5Data", "ImageData", "MemoryData", "WindowData"}

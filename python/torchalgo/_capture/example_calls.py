@@ -13,7 +13,8 @@ from torch import nn
 from torchalgo._base import trees
 from torchalgo._C import Error
 from torchalgo._capture.freeze import as_inputs
-from torchalgo._capture.shapes import Shapes, shapes_text
+from torchalgo._capture.shapes import Shapes
+from torchalgo._ir.plan import shapes_text
 
 ModelCall = tuple[tuple[Any, ...], Mapping[str, Any]]  # args, kwargs
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torchalgo._C import Error
 from torchalgo._capture.freeze import tensors_in
-from torchalgo._ir.plan import Plan, PlanDim
+from torchalgo._ir.plan import Plan, PlanDim, planned_shapes, shapes_text
 from torchalgo._ir.plan_threads import nearest_by_threads
 
 Shapes = tuple[tuple[int, ...], ...]  # all tensors of a call, in the order of its arguments
@@ -164,19 +164,6 @@ def planned_dims(plan: Plan) -> Dims | None:
     """Returns the sizes for which a plan's module is right; None if they are not known."""
     dims = [given.dims for given in plan.inputs]
     return None if None in dims or not dims else [d for d in dims if d is not None]
-
-
-def planned_shapes(plan: Plan) -> Shapes:
-    """Returns the shapes for which a plan was made."""
-    return tuple(tuple(i.shape) for i in plan.inputs)
-
-
-def shapes_text(shapes: Shapes) -> str:
-    """Returns a text such as "1x3x224x224", or "1x3x224x224,1x10" for two tensors.
-
-    A tensor without dimensions is "scalar".
-    """
-    return ",".join("x".join(map(str, sizes)) or "scalar" for sizes in shapes)
 
 
 def plan_for(plans: Sequence[Plan], inputs: tuple[Any, ...]) -> Plan:

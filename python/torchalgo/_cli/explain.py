@@ -16,7 +16,7 @@ from torchalgo._plan.pareto import Front, Quantity
 from torchalgo._report.subject import Subject
 from torchalgo._report.texts import text_report
 from torchalgo._report.write import write_report
-from torchalgo._run.load import load_subjects
+from torchalgo._run.load import load_with_graphs
 from torchalgo._run.model_files import load_model
 from torchalgo._run.optimized import Optimized
 from torchalgo_cli.waiting import tell, told
@@ -90,7 +90,7 @@ def _of_file(args: argparse.Namespace) -> list[Subject]:
             "TA7201 explain: --over needs costs, which a file of plans does not have: give the"
             " model and its --input, or leave --over out"
         )
-    return load_subjects(path)
+    return [Subject(plan, graph) for plan, graph in load_with_graphs(path)]
 
 
 def _optimized(args: argparse.Namespace) -> Optimized:

@@ -5,27 +5,24 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from torchalgo._lint.source import Lines, SourceLine
 
 # Copies that the model's code asks for. reshape makes a clone where no view is possible.
 COPIES = ("aten.clone", "aten._to_copy", "aten.copy_", "aten.repeat")
 CONVOLUTION = "aten.convolution"
-BATCH_NORMS = (
-    "aten.native_batch_norm", "aten._native_batch_norm_legit_no_training", "aten.cudnn_batch_norm",
-    "aten._native_batch_norm_legit",
-)  # fmt: skip
-PRODUCTS = ("aten.addmm", "aten.mm", "aten.bmm", "aten.baddbmm")
 # These copy an input inside if its strides are neither contiguous nor channels_last.
 STRICT = (
-    CONVOLUTION, *BATCH_NORMS, "aten.native_layer_norm", "aten.native_group_norm",
-    "aten._softmax", "aten.max_pool2d_with_indices", "aten.avg_pool2d", "aten.upsample_nearest2d",
-    "aten.upsample_bilinear2d", "aten._adaptive_avg_pool2d",
+    CONVOLUTION, "aten.native_batch_norm", "aten._native_batch_norm_legit_no_training",
+    "aten.cudnn_batch_norm", "aten._native_batch_norm_legit", "aten.native_layer_norm",
+    "aten.native_group_norm", "aten._softmax", "aten.max_pool2d_with_indices", "aten.avg_pool2d",
+    "aten.upsample_nearest2d", "aten.upsample_bilinear2d", "aten._adaptive_avg_pool2d",
     "aten._scaled_dot_product_flash_attention_for_cpu",
 )  # fmt: skip
 # A tensor depends on the weights, on numbers of Python code only, or on the input of the call.
@@ -43,7 +40,6 @@ class TensorFacts:
     strides: tuple[int, ...]
     dtype: torch.dtype
     origin: str  # WEIGHTS, NUMBERS or INPUT
-    is_weight: bool = False  # a parameter, a buffer, or another tensor that a module keeps
 
     @property
     def is_constant(self) -> bool:
@@ -93,37 +89,13 @@ class OpCall:
 
 
 @dataclass
-class PythonRead:
-    """A tensor whose values Python code read, as with `tensor.numpy()`."""
-
-    function: str
-    layer: str
-    lines: Lines
-    tensor: TensorFacts
-    us: float = 0.0  # until the next operation of PyTorch began
-
-
-@dataclass
-class Saved:
-    """A tensor that autograd kept for a gradient."""
-
-    layer: str
-    lines: Lines
-    bytes: int
-
-
-@dataclass
 class Call:
     """The operations of one call, and how its tensors are connected."""
 
     ops: list[OpCall] = field(default_factory=list)
-    reads: list[PythonRead] = field(default_factory=list)
-    saved: list[Saved] = field(default_factory=list)
-    inputs: tuple[TensorFacts, ...] = ()
+    reads: list[TensorFacts] = field(default_factory=list)  # by Python, as with tensor.numpy()
     outputs: tuple[TensorFacts, ...] = ()
     us: float = 0.0  # one call of the model, without watching it
-    # Layers whose weights are numbers per channel, none of them negative.
-    positive_scales: set[str] = field(default_factory=set)
 
     @functools.cached_property
     def readers(self) -> dict[int, list[OpCall]]:
@@ -135,19 +107,6 @@ class Call:
                     found.setdefault(storage, []).append(op)
         return found
 
-    @functools.cached_property
-    def makers(self) -> dict[tuple[int, int], OpCall]:
-        """The operation that wrote each version of a memory."""
-        found: dict[tuple[int, int], OpCall] = {}
-        for op in self.ops:
-            for t in op.outputs if not op.is_view else ():
-                found.setdefault((t.storage, t.version), op)
-        return found
-
-    def maker_of(self, tensor: TensorFacts) -> OpCall | None:
-        """Returns the operation that computed the tensor, through views; None if it is an input."""
-        return self.makers.get((tensor.storage, tensor.version))
-
     def readers_of(self, op: OpCall) -> list[OpCall]:
         """Returns the operations that read a result of `op`, through views."""
         made = {t.storage for t in op.outputs}
@@ -158,17 +117,14 @@ class Call:
             if reader.index > op.index
         ]
 
-    def only_reader(self, op: OpCall) -> OpCall | None:
-        """Returns the one operation that reads the results; None if there are others, or none."""
-        readers = {reader.index: reader for reader in self.readers_of(op)}
-        is_output = {t.storage for t in op.outputs} & {t.storage for t in self.outputs}
-        return next(iter(readers.values())) if len(readers) == 1 and not is_output else None
+    def share(self, ops: Iterable[OpCall]) -> float:
+        """Returns the part of the call's time that operations take."""
+        return sum(op.us for op in ops) / max(self.us, 1e-3)
 
-    def below(self, layer: str) -> Iterator[OpCall]:
-        """Yields the operations that run in a module or in its submodules."""
-        for op in self.ops:
-            if not layer or op.layer == layer or op.layer.startswith(f"{layer}."):
-                yield op
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Returns all tensors inside nested lists, tuples and dicts, in order."""
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def layout_of(shape: Sequence[int], strides: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch.nn.modules import module as torch_module
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchalgo._capture.freeze import tensors_in
+from torchalgo._base import trees
 from torchalgo._lint.facts import (
     CONVOLUTION,
     INPUT,
@@ -28,11 +28,9 @@ from torchalgo._lint.facts import (
     WEIGHTS,
     Call,
     OpCall,
-    PythonRead,
-    Saved,
     TensorFacts,
+    tensors_in,
 )
-from torchalgo._lint.script_steps import ScriptSteps
 from torchalgo._lint.source import Lines, user_lines
 
 Arguments = tuple[Any, ...]
@@ -56,6 +54,12 @@ def run_op(func: Any, args: Arguments, kwargs: Mapping[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
+def wait() -> None:
+    """Waits until the GPU has finished, if there is one; a CPU has when a call returns."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
 def op_name(func: Any) -> str:
     """Returns a name such as "aten.clone". A trace has another name for a convolution."""
     name = str(func.overloadpacket)
@@ -66,15 +70,12 @@ class Layers:
     """The modules that run now, as hooks of all modules tell. Use it as a context."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._model = model
         self._names = {id(module): name for name, module in model.named_modules()}
         self._running: list[str] = []
         self._hooks: list[Any] = []
 
     @property
     def current(self) -> str:
-        if isinstance(self._model, ScriptSteps):
-            return self._model.layer
         return self._running[-1] if self._running else ""
 
     def __enter__(self) -> Layers:
@@ -122,10 +123,8 @@ class Memory:
         strides = tuple(tensor.stride()) if tensor.layout == torch.strided else ()
         shape = tuple(tensor.shape) if strides or not tensor.dim() else ()
         form = (content, tensor.storage_offset() if strides else 0, shape, strides, tensor.dtype)
-        return TensorFacts(
-            storage, version, self.number_of(form), shape, strides, tensor.dtype,
-            origin, is_weight,
-        )  # fmt: skip
+        number = self.number_of(form)
+        return TensorFacts(storage, version, number, shape, strides, tensor.dtype, origin)
 
     def written(self, tensor: torch.Tensor, content: Any, origin: str) -> None:
         """Records that an operation has written the memory of a tensor."""
@@ -160,7 +159,7 @@ def _cdata(tensor: torch.Tensor) -> int:
 def weight_storages(model: nn.Module) -> dict[int, StorageWeakRef]:
     """Returns the memory of all tensors that modules keep: weights, buffers, attributes."""
     kept = [*model.parameters(), *model.buffers()]
-    if not isinstance(model, (torch.jit.ScriptModule, ScriptSteps)):
+    if not isinstance(model, torch.jit.ScriptModule):
         for module in model.modules():
             kept += tensors_in(list(vars(module).values()))
     found = {}
@@ -173,25 +172,20 @@ def weight_storages(model: nn.Module) -> dict[int, StorageWeakRef]:
 class Watcher(TorchDispatchMode):
     """Records each operation as an OpCall."""
 
-    def __init__(self, call: Call, memory: Memory, layers: Layers, wait: Callable[[], None]):
+    def __init__(self, call: Call, memory: Memory, layers: Layers) -> None:
         super().__init__()
-        self._call, self.memory, self._layers, self._wait = call, memory, layers, wait
+        self._call, self._memory, self._layers = call, memory, layers
         self._counts: dict[Any, int] = {}
-        self.read_began: tuple[PythonRead, float] | None = None
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Arguments = (), kwargs: Any = None
     ) -> Any:
-        if self.read_began is not None:
-            read, began = self.read_began
-            read.us = (time.perf_counter_ns() - began) / 1000
-            self.read_began = None
         kwargs = kwargs or {}
         op = self._begin(func, args, kwargs)
-        self._wait()
+        wait()
         began_ns = time.perf_counter_ns()
         result = run_op(func, args, kwargs)
-        self._wait()
+        wait()
         op.us = (time.perf_counter_ns() - began_ns) / 1000
         self._end(op, func, args, kwargs, result)
         return result
@@ -203,9 +197,8 @@ class Watcher(TorchDispatchMode):
         read = tensors_in((args, dict(kwargs)))
         op = OpCall(
             index=len(self._call.ops), name=name, layer=self._layers.current, lines=lines, nth=nth,
-            inputs=tuple(map(self.memory.facts, read)), outputs=(),
-            arguments=tuple(self._spelled(a) for a in args),
-            keywords={k: self._spelled(v) for k, v in kwargs.items()},
+            inputs=tuple(map(self._memory.facts, read)), outputs=(),
+            arguments=self._spelled(args), keywords=self._spelled(kwargs),
             is_view=bool(getattr(func, "is_view", False)) or name == "aten._unsafe_view",
             is_random=torch.Tag.nondeterministic_seeded in func.tags,
             writes=bool(func._schema.is_mutable),
@@ -215,10 +208,10 @@ class Watcher(TorchDispatchMode):
 
     def _spelled(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return self.memory.facts(value)
-        if isinstance(value, (list, tuple)):
-            return tuple(self._spelled(each) for each in value)
-        return value
+            return self._memory.facts(value)
+        if isinstance(value, dict):
+            return {name: self._spelled(each) for name, each in value.items()}
+        return tuple(map(self._spelled, value)) if isinstance(value, (list, tuple)) else value
 
     def _end(
         self, op: OpCall, func: Any, args: Arguments, kwargs: Mapping[str, Any], result: Any
@@ -234,11 +227,11 @@ class Watcher(TorchDispatchMode):
         origin = next(each for each in (INPUT, WEIGHTS, NUMBERS) if each in origins)
         if op.writes:
             for target in _targets(func, args, kwargs):
-                self.memory.written(target, (*content, "in place"), origin)
+                self._memory.written(target, (*content, "in place"), origin)
         elif not op.is_view and not is_foreign:
             for position, tensor in enumerate(made):
-                self.memory.written(tensor, (*content, position), origin)
-        op.outputs = tuple(map(self.memory.facts, made))
+                self._memory.written(tensor, (*content, position), origin)
+        op.outputs = tuple(map(self._memory.facts, made))
 
 
 def _numbers(value: Any) -> Any:
@@ -264,46 +257,18 @@ def _targets(func: Any, args: Arguments, kwargs: Mapping[str, Any]) -> list[torc
 
 
 class ReadWatcher(TorchFunctionMode):
-    """Records where Python code reads the values of a whole tensor."""
+    """Records the tensors whose values Python code reads, so that they count as used."""
 
-    def __init__(self, call: Call, watcher: Watcher, layers: Layers) -> None:
+    def __init__(self, call: Call, memory: Memory) -> None:
         super().__init__()
-        self._call, self._watcher, self._layers = call, watcher, layers
+        self._call, self._memory = call, memory
 
     def __torch_function__(
         self, func: Any, types: Any, args: Arguments = (), kwargs: Any = None
     ) -> Any:
-        name = getattr(func, "__name__", "")
-        if name in _READS and args and isinstance(args[0], torch.Tensor):
-            facts = self._watcher.memory.facts(args[0])
-            read = PythonRead(name, self._layers.current, lines_here(), facts)
-            self._call.reads.append(read)
-            began = time.perf_counter_ns()
-            result = func(*args, **(kwargs or {}))
-            self._watcher.read_began = (read, began)
-            return result
+        if getattr(func, "__name__", "") in _READS and isinstance(args[0], torch.Tensor):
+            self._call.reads.append(self._memory.facts(args[0]))
         return func(*args, **(kwargs or {}))
-
-
-class Timer(TorchDispatchMode):
-    """Times each operation of a call; the operations must be those of an earlier call."""
-
-    def __init__(self, wait: Callable[[], None]) -> None:
-        super().__init__()
-        self._wait = wait
-        self.names: list[str] = []
-        self.us: list[float] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Arguments = (), kwargs: Any = None
-    ) -> Any:
-        self._wait()
-        began = time.perf_counter_ns()
-        result = run_op(func, args, kwargs or {})
-        self._wait()
-        self.us.append((time.perf_counter_ns() - began) / 1000)
-        self.names.append(op_name(func))
-        return result
 
 
 @contextlib.contextmanager
@@ -315,28 +280,14 @@ def same_random() -> Iterator[None]:
         yield
 
 
-def observe(
-    model: nn.Module, args: Arguments, kwargs: Mapping[str, Any], wait: Callable[[], None]
-) -> Call:
+def observe(model: nn.Module, args: Arguments, kwargs: Mapping[str, Any]) -> Call:
     """Runs the model once without gradients and returns all that it did.
 
-    Args:
-        model: in eval mode. It has run once before, so that nothing is made for the first time.
-        wait: waits until the device has finished.
+    It has run before, so that nothing is made for the first time, and it is in eval mode.
     """
     call, memory = Call(), Memory(weight_storages(model))
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        if not memory.facts(tensor).is_weight:
-            size = tensor.numel() * tensor.element_size()
-            call.saved.append(Saved(layers.current, lines_here(), size))
-        return tensor
-
     with torch.no_grad(), same_random(), Layers(model) as layers:
-        watcher = Watcher(call, memory, layers, wait)
-        call.inputs = tuple(map(memory.facts, tensors_in((args, dict(kwargs)))))
-        hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
-        with hooks, ReadWatcher(call, watcher, layers), watcher:
+        with ReadWatcher(call, memory), Watcher(call, memory, layers):
             result = run_model(model, args, kwargs)
         call.outputs = tuple(map(memory.facts, tensors_in(_plain(result))))
     return call
@@ -344,36 +295,9 @@ def observe(
 
 def _plain(result: Any) -> Any:
     """Returns a result whose tensors are in lists and dicts, also if it is a dataclass."""
-    from torchalgo._base import trees
-
     tensors: list[torch.Tensor] = []
     try:
         trees.flatten(result, "the result", tensors, [])
     except Exception:
         return result
     return tensors
-
-
-def time_ops(
-    call: Call,
-    model: nn.Module,
-    args: Arguments,
-    kwargs: Mapping[str, Any],
-    wait: Callable[[], None],
-    passes: int,
-) -> bool:
-    """Replaces the time of each operation by the least of several passes.
-
-    Returns False, and changes nothing, if a pass ran other operations.
-    """
-    names = [op.name for op in call.ops]
-    least = [op.us for op in call.ops]
-    for _ in range(passes):
-        with torch.no_grad(), same_random(), Timer(wait) as timer:
-            run_model(model, args, kwargs)
-        if timer.names != names:
-            return False
-        least = list(map(min, least, timer.us))
-    for op, us in zip(call.ops, least, strict=True):
-        op.us = us
-    return True

@@ -1,26 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Finds work that need not be done in each call: repeated, constant, unused, or done by Python."""
+"""Finds work that need not be done in each call: repeated, constant, unused, or stored twice."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from torchalgo._lint.facts import Call, OpCall
-from torchalgo._lint.findings import Group, finding_of, is_worth_removing, total_bytes
+from torchalgo._lint.findings import Group, finding_of, total_bytes
 from torchalgo._lint.observe import run_op
-from torchalgo._lint.report import Finding, source_text
-from torchalgo._lint.source import Lines
-from torchalgo._lint.what_if import (
-    LEAST_BYTES,
-    LEAST_SHARE,
-    Action,
-    Lab,
-    Trial,
-    cached,
-)
+from torchalgo._lint.report import Finding
+from torchalgo._lint.what_if import LEAST_BYTES, LEAST_SHARE, Action, Cached, Lab
 
 FIXES = {
     "computed-twice": "Keep the first result and use it again: the second computation has the same"
@@ -28,9 +21,6 @@ FIXES = {
     "constant-recomputed": "Compute this once, in __init__ or after loading, and keep it as a"
     " buffer: it depends on the weights, and on the input's size at most.",
     "unused-result": "Do not compute this in eval mode: nothing reads the result.",
-    "value-read": "Remove the Python branch on a tensor's value, or use torch.where: the branch"
-    " needs work whose result is not part of the output.",
-    "read-by-python": "Compute this with PyTorch: {function} hands the data to Python.",
     "duplicate-weights": "Use one parameter for equal ones, such as {names}, unless the layers were"
     " copied to be trained apart.",
 }
@@ -39,34 +29,32 @@ FIXES = {
 def find_repeats(lab: Lab) -> Iterator[Finding]:
     """Yields operations that compute again what is known, and results that nothing reads."""
     call = lab.call
-    done = lab.reported
+    for group in _by_result(call, [op for op in call.ops if _is_lasting(call, op)]):
+        yield from _tried(lab, "constant-recomputed", group, {op.index: Cached() for op in group})
     unused = _unused(call)
-    reads = [op for op in call.ops if op.name == "aten._local_scalar_dense"]
-    feeding = _unused(call, but_for=reads) - unused if reads else set()
-    groups = (
-        ("constant-recomputed", [op for op in call.ops if _is_lasting(call, op)]),
-        ("value-read", [op for op in call.ops if op.index in feeding and _computes(op)]),
-        ("unused-result", [op for op in call.ops if op.index in unused and _computes(op)]),
-    )
-    for kind, ops in groups:
-        ops = [op for op in ops if op.index not in done]
-        is_constant = kind == "constant-recomputed"
-        for group in _by_result(call, ops) if is_constant else _by_part(call, ops):
-            if total_bytes(group) < LEAST_BYTES and _share(lab, group) < LEAST_SHARE:
-                continue
-            if kind == "unused-result" and _is_part(call, group, unused):
-                continue
-            trial = lab.try_fix(cached(group))
-            if trial is not None and _is_worth(trial, group, kind):
-                done |= {op.index for op in group}
-                yield finding_of(kind, group, trial, total_bytes(group), FIXES[kind])
-    yield from _find_twice(lab)
+    ops = [op for op in call.ops if op.index in unused - lab.reported and _computes(op)]
+    for group in _by_part(call, ops):
+        if not _is_part(call, group, unused):
+            yield from _tried(lab, "unused-result", group, {op.index: Cached() for op in group})
+    repeated = _repeated(lab)
+    for group in _by_part(call, [call.ops[i] for i in repeated]):
+        actions = _reuse({op.index: repeated[op.index] for op in group})
+        yield from _tried(lab, "computed-twice", group, actions)
 
 
-def _is_worth(trial: Trial, group: Sequence[OpCall], kind: str) -> bool:
-    """Returns True if the results that are no longer made are large, or the time is."""
-    needs_time = kind == "value-read"
-    return trial.is_faster if needs_time else is_worth_removing(trial, total_bytes(group))
+def _tried(
+    lab: Lab, kind: str, group: Sequence[OpCall], actions: Mapping[int, Action]
+) -> Iterator[Finding]:
+    """Yields the finding if the results that are no longer made are large, or the time is."""
+    size = total_bytes(group)
+    if size < LEAST_BYTES and lab.call.share(group) < LEAST_SHARE:
+        return
+    trial = lab.try_fix(actions)
+    # To do less cannot make the call slower, so a small loss of time is noise.
+    is_large = trial is not None and max(size, trial.saved_bytes) >= LEAST_BYTES
+    if trial is not None and (is_large or trial.is_faster):
+        lab.reported |= {op.index for op in group}
+        yield finding_of(kind, group, trial, FIXES[kind])
 
 
 def _is_part(call: Call, group: Sequence[OpCall], unused: set[int]) -> bool:
@@ -97,31 +85,19 @@ def _computes(op: OpCall) -> bool:
     return bool(is_input) and not op.is_random and not op.writes and op.name != "aten.lift_fresh"
 
 
-def _share(lab: Lab, ops: Iterable[OpCall]) -> float:
-    return sum(op.us for op in ops) / max(lab.call.us, 1e-3)
-
-
-def _find_twice(lab: Lab) -> Iterator[Finding]:
+def _repeated(lab: Lab) -> dict[int, OpCall]:
+    """Returns the first computation of equal results, by the index of a later one."""
     first: dict[tuple[int, ...], OpCall] = {}
-    repeated: dict[int, OpCall] = {}  # the first computation, by the index of a later one
+    repeated: dict[int, OpCall] = {}
     for op in lab.call.ops:
         if not _computes(op) or op.is_constant or op.index in lab.reported:
             continue
-        key = tuple(t.number for t in op.outputs)
         if op.name in ("aten.clone", "aten._to_copy"):
-            continue  # copies have rules of their own
-        if key in first:
-            repeated[op.index] = first[key]
-        else:
-            first[key] = op
-    for group in _by_part(lab.call, [lab.call.ops[i] for i in repeated]):
-        if total_bytes(group) < LEAST_BYTES and _share(lab, group) < LEAST_SHARE:
-            continue
-        trial = lab.try_fix(_reuse({op.index: repeated[op.index] for op in group}))
-        if trial is not None and _is_worth(trial, group, "computed-twice"):
-            size = total_bytes(group)
-            lab.reported |= {op.index for op in group}
-            yield finding_of("computed-twice", group, trial, size, FIXES["computed-twice"])
+            continue  # copies have a rule of their own
+        before = first.setdefault(tuple(t.number for t in op.outputs), op)
+        if before is not op:
+            repeated[op.index] = before
+    return repeated
 
 
 def _reuse(firsts: Mapping[int, OpCall]) -> dict[int, Action]:
@@ -174,43 +150,30 @@ def _by_part(call: Call, ops: Sequence[OpCall]) -> list[list[OpCall]]:
     return [_with_common_place(group) for group in groups]
 
 
-def _common(a: Lines, b: Lines) -> Lines:
-    """Returns the outer lines that two operations share."""
-    shared = []
-    for x, y in zip(reversed(a), reversed(b), strict=False):
-        if x != y:
-            break
-        shared.append(x)
-    return tuple(reversed(shared))
+def _common_start(sequences: Iterable[Sequence[Any]]) -> list[Any]:
+    """Returns the items with which all sequences begin."""
+    equal = itertools.takewhile(lambda items: len(set(items)) == 1, zip(*sequences, strict=False))
+    return [items[0] for items in equal]
 
 
 def _with_common_place(group: list[OpCall]) -> list[OpCall]:
-    """Returns the group, headed by an operation with the line and the layer of all of them."""
-    lines, parts = group[0].lines, group[0].layer.split(".")
-    for op in group[1:]:
-        lines = _common(lines, op.lines)
-        own = op.layer.split(".")
-        same = 0
-        while same < min(len(parts), len(own)) and parts[same] == own[same]:
-            same += 1
-        parts = parts[:same]
-    if lines == group[0].lines and len(group) == 1:
+    """Returns the group, with the line and the layer inside of which all its operations run."""
+    if len(group) == 1:
         return group
-    return Group(group, lines, ".".join(parts))
+    lines = tuple(reversed(_common_start(op.lines[::-1] for op in group)))
+    return Group(group, lines, ".".join(_common_start(op.layer.split(".") for op in group)))
 
 
-def _unused(call: Call, but_for: Sequence[OpCall] = ()) -> set[int]:
+def _unused(call: Call) -> set[int]:
     """Returns the operations whose results reach no output, and no tensor that was there before.
 
-    Args:
-        but_for: operations that count as unused too, so that what only they read is unused.
+    What Python code reads counts as an output.
     """
     made = {t.storage for op in call.ops if not op.is_view for t in op.outputs}
-    needed = {t.storage for t in (*call.outputs, *(read.tensor for read in call.reads))}
-    left_out = {op.index for op in but_for}
+    needed = {t.storage for t in (*call.outputs, *call.reads)}
     unused = set()
     for op in reversed(call.ops):
-        is_read = op.name == "aten._local_scalar_dense" and op.index not in left_out
+        is_read = op.name == "aten._local_scalar_dense"
         written = {t.storage for t in (op.inputs[:1] if op.writes else op.outputs)}
         if is_read or written & needed or (op.writes and not written <= made):
             needed |= {t.storage for t in op.inputs}
@@ -219,24 +182,7 @@ def _unused(call: Call, but_for: Sequence[OpCall] = ()) -> set[int]:
     return unused
 
 
-# ---- weights and Python --------------------------------------------------------------------------
-
-
-def find_python_reads(lab: Lab) -> Iterator[Finding]:
-    """Yields places where Python code computes with the values of a tensor."""
-    groups: dict[Lines, list[Any]] = {}
-    for read in lab.call.reads:
-        groups.setdefault(read.lines, []).append(read)
-    for lines, reads in groups.items():
-        us, size = sum(read.us for read in reads), sum(read.tensor.bytes for read in reads)
-        share = us / max(lab.call.us, 1e-3)
-        if share < LEAST_SHARE:
-            continue
-        fix = FIXES["read-by-python"].format(function=f"tensor.{reads[0].function}()")
-        source = source_text(lines[0] if lines else None)
-        yield Finding(
-            "read-by-python", reads[0].layer, source, size, round(us, 1), round(share, 4), fix
-        )
+# ---- weights -------------------------------------------------------------------------------------
 
 
 def find_duplicates(lab: Lab) -> Iterator[Finding]:
@@ -259,9 +205,9 @@ def find_duplicates(lab: Lab) -> Iterator[Finding]:
         found.append((name, *same))
     if found:
         second = found[0][1].rpartition(".")[0]
-        layers = dict.fromkeys(each.rpartition(".")[0] for names in found for each in names)
-        line = next((op.line for op in lab.call.below(second) if op.line), None)
+        layers = dict.fromkeys(name.rpartition(".")[0] for same in found for name in same)
+        ops = (op for op in lab.call.ops if f"{op.layer}.".startswith(f"{second}."))
+        line = next((op.line for op in ops if op.line), None)
         fix = FIXES["duplicate-weights"].format(names=", ".join(found[0][:3]))
-        yield Finding(
-            "duplicate-weights", second, source_text(line), size, None, None, fix, tuple(layers)
-        )
+        source, names = str(line or ""), tuple(layers)
+        yield Finding("duplicate-weights", second, source, size, None, None, fix, names)

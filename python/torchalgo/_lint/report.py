@@ -6,12 +6,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torchalgo._ir.plan.text_table import ShownAsText, text_table
-from torchalgo._lint.source import SourceLine
+from torchalgo._ir.plan.text_table import ShownAsText
 
 WIDTH = 100
 MODEL = "(model)"  # the layer of a finding on the whole model
@@ -43,22 +42,6 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class LeftOp:
-    """An operation that torchalgo leaves to PyTorch, with its time in one call.
-
-    Example:
-        for op in torchalgo.lint(model, x).left_to_torch:
-            print(op.op, op.source, op.us)
-    """
-
-    layer: str
-    op: str  # such as "aten::softmax"
-    source: str
-    us: float
-    note: str  # why it is left
-
-
-@dataclass(frozen=True)
 class LintReport(ShownAsText):
     """The result of `torchalgo.lint`: a sequence of findings, the most expensive first.
 
@@ -70,7 +53,6 @@ class LintReport(ShownAsText):
     """
 
     findings: tuple[Finding, ...]
-    left_to_torch: tuple[LeftOp, ...]  # these are facts, not faults
     call_us: float  # one call of the model
     notes: tuple[str, ...] = ()  # what could not be seen
 
@@ -85,7 +67,6 @@ class LintReport(ShownAsText):
         record = {
             "call_us": round(self.call_us, 1),
             "findings": [finding.to_dict() for finding in self.findings],
-            "left_to_torch": [dict(vars(op)) for op in self.left_to_torch],
             "notes": list(self.notes),
         }
         return json.dumps(record, indent=1)
@@ -97,7 +78,6 @@ class LintReport(ShownAsText):
         count = len(self.findings)
         found = "no fault" if not count else "1 fault" if count == 1 else f"{count} faults"
         lines.append(f"{found} found; one call takes {self.call_us / 1000:.2f} ms")
-        lines += _left_lines(self.left_to_torch, self.call_us)
         for note in self.notes:
             lines += textwrap.wrap(f"note: {note}", WIDTH, subsequent_indent="  ")
         return "\n".join(lines)
@@ -105,10 +85,9 @@ class LintReport(ShownAsText):
 
 def _lines_of(number: int, finding: Finding) -> list[str]:
     costs = [_bytes_text(finding.bytes)] if finding.bytes else []
-    if finding.gain_us is not None and finding.gain_share is not None and finding.gain_us > 0:
-        costs.append(
-            f"the fix gains {_time_text(finding.gain_us)} of a call ({finding.gain_share:.1%})"
-        )
+    if finding.gain_us is not None:
+        gain = _time_text(finding.gain_us)
+        costs.append(f"the fix gains {gain} of a call ({finding.gain_share or 0:.1%})")
     more = len(finding.layers) - 1
     layer = finding.layer or MODEL
     where = f"{layer} and {more} more" if more > 0 else layer
@@ -122,18 +101,6 @@ def _lines_of(number: int, finding: Finding) -> list[str]:
     return lines
 
 
-def _left_lines(left: Sequence[LeftOp], call_us: float) -> list[str]:
-    if not left:
-        return []
-    total = sum(op.us for op in left)
-    rows = [
-        (op.layer, op.op.removeprefix("aten::"), _time_text(op.us), op.source, op.note)
-        for op in left[:8]
-    ]
-    whole = f"left to PyTorch: {_time_text(total)} of {_time_text(call_us)}"
-    return [whole, *text_table(rows, right=(2,), indent="  ", columns=WIDTH, shrink=({4: 20},))]
-
-
 def _time_text(us: float) -> str:
     return f"{us / 1000:.2f} ms" if us >= 1000 else f"{us:.0f} us"
 
@@ -143,8 +110,3 @@ def _bytes_text(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return f"{count} bytes"
-
-
-def source_text(line: SourceLine | None) -> str:
-    """Returns "net.py:12", or "" if the line is not known."""
-    return "" if line is None else str(line)

@@ -10,27 +10,23 @@ from types import CodeType, FrameType
 
 import torch
 
-from torchalgo import _C
-
 _FOLDERS = tuple(
     f"{folder}/"
     for folder in (
         Path(torch.__file__).parent,
-        Path(_C.__file__).parent,
+        Path(__file__).parents[1],
         sysconfig.get_paths()["stdlib"],
     )
 )
-STEP = "_run_node"  # the function of ScriptSteps that knows the lines of its node
 _PACKAGES = ("site-packages", "dist-packages")  # these may be inside the folder of the library
 
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of a file, and the function that holds it."""
+    """A line of a file."""
 
     file: str
     line: int
-    function: str = ""
 
     def __str__(self) -> str:
         """Returns "net.py:12", with the folders below the current one, or else the whole path."""
@@ -51,10 +47,8 @@ def user_lines(frame: FrameType | None, stop: CodeType) -> Lines:
     found: list[SourceLine] = []
     while frame is not None and frame.f_code is not stop:
         code = frame.f_code
-        if code.co_name == STEP and isinstance(of_node := frame.f_locals.get("lines"), tuple):
-            return (*found, *of_node)
         if is_user_file(code.co_filename):
-            found.append(SourceLine(code.co_filename, frame.f_lineno, code.co_name))
+            found.append(SourceLine(code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return tuple(found)
 

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._base.stats import Faster, cost_of_samples, is_faster
-from torchalgo._capture.freeze import tensors_in
-from torchalgo._lint.facts import Call, OpCall, copied_bytes
+from torchalgo._lint.facts import Call, copied_bytes, tensors_in
 from torchalgo._lint.observe import (
     Arguments,
     Layers,
@@ -33,18 +32,19 @@ from torchalgo._lint.observe import (
     run_model,
     run_op,
     same_random,
+    wait,
     weight_storages,
 )
 
 # Runs instead of an operation: takes the operation and its arguments, returns its result.
 Action = Callable[[Any, Arguments, Mapping[str, Any]], Any]
-Rewrite = Callable[[Any, Arguments, Mapping[str, Any]], tuple[Arguments, Mapping[str, Any]]]
 
 LEAST_SHARE = 0.02  # of the call's time; a gain below it is not reported for its time
 LEAST_BYTES = 1 << 14  # fewer bytes are not reported for themselves
 SLOWER = 1.01  # a fix with a larger ratio of times is none
 ROUNDS, LEAST_ROUNDS, WARMUP = 15, 7, 2
 BATCHES = 3  # of rounds, if the first ones do not decide
+TOLERANCE = 1e-3  # the largest relative L2 error of an output of a fixed call
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,11 @@ class Trial:
         return self.share >= LEAST_SHARE and self.times.verdict == "faster"
 
     @property
+    def is_smaller(self) -> bool:
+        """Returns True if the fix removes copies and costs no time."""
+        return self.saved_bytes >= LEAST_BYTES and not self.is_slower
+
+    @property
     def is_slower(self) -> bool:
         """Returns True if the fix costs time beyond the noise."""
         return self.times.verdict == "slower" and self.times.ratio > SLOWER
@@ -73,45 +78,6 @@ class Trial:
 def identity(func: Any, args: Arguments, kwargs: Mapping[str, Any]) -> Any:
     """Returns the operation's input instead of its result."""
     return args[0]
-
-
-@dataclass(frozen=True)
-class Fix:
-    """Other tensors for a call: for some weights, for the inputs, and for arguments."""
-
-    weights: Sequence[tuple[torch.Tensor, torch.Tensor]] = ()  # pairs of a weight and another one
-    inputs: Callable[[Any], Any] | None = None  # changes the arguments of the model
-    rewrite: Rewrite | None = None  # changes the arguments of each operation
-
-    def inputs_of(self, lab: Lab) -> tuple[Arguments, Mapping[str, Any]]:
-        """Returns the arguments of the changed call."""
-        if self.inputs is None:
-            return lab.args, lab.kwargs
-        return self.inputs(lab.args), self.inputs(dict(lab.kwargs))
-
-
-@contextlib.contextmanager
-def swapped(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[None]:
-    """Gives weights other data, and restores them at the end."""
-    before = [weight.data for weight, _ in pairs]
-    try:
-        for weight, other in pairs:
-            weight.data = other
-        yield
-    finally:
-        for (weight, _), data in zip(pairs, before, strict=True):
-            weight.data = data
-
-
-def _unchanged(
-    func: Any, args: Arguments, kwargs: Mapping[str, Any]
-) -> tuple[Arguments, Mapping[str, Any]]:
-    """Returns the arguments as they are, in the time that a rewrite needs to look at them."""
-    return tree_map(_same, args), tree_map(_same, dict(kwargs))
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 class Cached:
@@ -126,133 +92,98 @@ class Cached:
         return self._results[0]
 
 
-class _Counting(TorchDispatchMode):
-    """Counts the operations of a call, and rewrites their arguments."""
-
-    def __init__(self, rewrite: Rewrite | None) -> None:
-        super().__init__()
-        self._rewrite, self._count = rewrite, 0
-
-    def _begin(self, func: Any, args: Arguments, kwargs: Any) -> tuple[int, Arguments, Any]:
-        """Returns the position of an operation in the call, and its arguments."""
-        kwargs = kwargs or {}
-        if self._rewrite is not None:
-            args, kwargs = self._rewrite(func, args, kwargs)
-        self._count += 1
-        return self._count - 1, args, kwargs
-
-
-class _Learn(_Counting):
+class _Learn(TorchDispatchMode):
     """Runs the actions, and notes at which positions of the call they ran."""
 
-    def __init__(self, wanted: Mapping[Any, Action], rewrite: Rewrite | None) -> None:
-        super().__init__(rewrite)
+    def __init__(self, wanted: Mapping[Any, Action]) -> None:
+        super().__init__()
         self._wanted = wanted
         self._names = {name for name, _, _ in wanted}
         self._counts: dict[Any, int] = {}
+        self._at = -1
         self.positions: dict[int, Action] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Arguments = (), kwargs: Any = None
     ) -> Any:
-        at, args, kwargs = self._begin(func, args, kwargs)
+        self._at += 1
         name = op_name(func)
         if name in self._names:
             key = (name, lines_here())
             nth = self._counts[key] = self._counts.get(key, -1) + 1
             action = self._wanted.get((*key, nth))
             if action is not None:
-                self.positions[at] = action
-                return action(func, args, kwargs)
-        return run_op(func, args, kwargs)
+                self.positions[self._at] = action
+                return action(func, args, kwargs or {})
+        return run_op(func, args, kwargs or {})
 
 
-class _Repeat(_Counting):
+class _Repeat(TorchDispatchMode):
     """Runs the actions at the positions that _Learn has found."""
 
-    def __init__(self, positions: Mapping[int, Action], rewrite: Rewrite | None) -> None:
-        super().__init__(rewrite)
-        self._positions = positions
+    def __init__(self, positions: Mapping[int, Action]) -> None:
+        super().__init__()
+        self._positions, self._at = positions, -1
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Arguments = (), kwargs: Any = None
     ) -> Any:
-        at, args, kwargs = self._begin(func, args, kwargs)
-        action = self._positions.get(at)
-        return run_op(func, args, kwargs) if action is None else action(func, args, kwargs)
+        self._at += 1
+        return self._positions.get(self._at, run_op)(func, args, kwargs or {})
 
 
 class Lab:
     """Tries fixes on one call of the model."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        args: Arguments,
-        kwargs: Mapping[str, Any],
-        call: Call,
-        wait: Callable[[], None],
-        budget_s: float,
+        self, model: nn.Module, args: Arguments, kwargs: dict[str, Any], call: Call, budget_s: float
     ) -> None:
-        self.model, self.args, self.kwargs, self.call, self.wait = model, args, kwargs, call, wait
+        self.model, self.args, self.kwargs, self.call = model, args, kwargs, call
         self._end = time.monotonic() + budget_s
         self.untried = 0  # suspicions for which no time was left
         self.reported: set[int] = set()  # operations of which a rule has reported a fault
         self._outputs = self._run()
         self._copied = sum(map(copied_bytes, call.ops))
 
-    def _run(self, mode: TorchDispatchMode | None = None, fix: Fix | None = None) -> Any:
-        args, kwargs = (self.args, self.kwargs) if fix is None else fix.inputs_of(self)
-        weights = () if fix is None else fix.weights
-        watched = mode or contextlib.nullcontext()
-        with torch.no_grad(), same_random(), swapped(weights), watched:
-            return run_model(self.model, args, kwargs)
+    def _run(self, *modes: TorchDispatchMode | Layers) -> Any:
+        with torch.no_grad(), same_random(), contextlib.ExitStack() as stack:
+            for mode in modes:
+                stack.enter_context(mode)
+            return run_model(self.model, self.args, self.kwargs)
 
-    def try_fix(
-        self,
-        actions: Mapping[int, Action],
-        *,
-        fix: Fix | None = None,
-        tolerance: float = 1e-3,
-        compare: bool = True,
-        needs_copies: bool = False,
-    ) -> Trial | None:
+    def try_fix(self, actions: Mapping[int, Action], needs_copies: bool = False) -> Trial | None:
         """Runs the call with other operations at some positions, and compares it with the call.
 
         Returns None if this fails, changes the outputs, or if there is no time left.
 
         Args:
             actions: what runs instead of an operation of the call, by its index.
-            fix: other weights, inputs and arguments of operations.
-            tolerance: the largest relative L2 error of an output.
-            compare: False accepts other outputs.
             needs_copies: True takes no times if neither bytes nor much time can be gained.
         """
-        if time.monotonic() > self._end:
-            self.untried += 1
+        if not self._has_time():
             return None
         ops = self.call.ops
         wanted = {(ops[i].name, ops[i].lines, ops[i].nth): act for i, act in actions.items()}
-        fix = fix or Fix()
-        learn = _Learn(wanted, fix.rewrite)
-        inputs = [t.clone() for t in tensors_in((self.args, dict(self.kwargs)))]
+        learn = _Learn(wanted)
+        inputs = [t.clone() for t in tensors_in((self.args, self.kwargs))]
         try:
-            result = self._run(learn, fix)
-            copied = self._copied_with(learn.positions, fix)
+            result = self._run(learn)
+            saved = self._copied - self._copied_with(learn.positions)
         except Exception:  # the model's code needs what was replaced
             return None
-        if actions and not learn.positions:
+        if not learn.positions or not self._is_right(result, inputs):
             return None
-        if compare and not self._is_right(result, inputs, tolerance):
-            return None
-        saved = self._copied - copied
         most_us = sum(ops[i].us for i in actions)
         if needs_copies and saved < LEAST_BYTES and most_us < LEAST_SHARE / 2 * self.call.us:
             return None
-        return self._timed(learn.positions, fix, saved)
+        fixed, given = (functools.partial(self._timed, p) for p in (learn.positions, {}))
+        return self._decided(given, fixed, 1, saved)
 
-    def _is_right(self, result: Any, inputs: list[torch.Tensor], tolerance: float) -> bool:
-        now = tensors_in((self.args, dict(self.kwargs)))
+    def _timed(self, positions: Mapping[int, Action]) -> None:
+        self._run(_Repeat(positions))
+
+    def _is_right(self, result: Any, inputs: list[torch.Tensor]) -> bool:
+        now = tensors_in((self.args, self.kwargs))
         if not all(map(torch.equal, inputs, now)):
             for tensor, before in zip(now, inputs, strict=True):
                 tensor.copy_(before)
@@ -263,29 +194,16 @@ class Lab:
             is_alias = after.untyped_storage()._cdata in places
             if is_alias and before.untyped_storage()._cdata not in places:
                 return False
-            if before.shape != after.shape or not _is_close(before, after, tolerance):
+            if before.shape != after.shape or not _is_close(before, after):
                 return False
         return len(both[0]) == len(both[1])
 
-    def _copied_with(self, positions: Mapping[int, Action], fix: Fix) -> int:
+    def _copied_with(self, positions: Mapping[int, Action]) -> int:
         """Returns the bytes that the changed call copies."""
-        call = Call()
-        memory = Memory(weight_storages(self.model))
-        watcher = Watcher(call, memory, Layers(self.model), self.wait)
-        args, kwargs = fix.inputs_of(self)
-        repeat = _Repeat(positions, fix.rewrite)
-        with torch.no_grad(), same_random(), swapped(fix.weights), watcher, repeat:
-            run_model(self.model, args, kwargs)
+        call, layers = Call(), Layers(self.model)
+        watcher = Watcher(call, Memory(weight_storages(self.model)), layers)
+        self._run(watcher, _Repeat(positions))
         return sum(map(copied_bytes, call.ops))
-
-    def _timed(self, positions: Mapping[int, Action], fix: Fix, saved_bytes: int) -> Trial:
-        def fixed() -> None:
-            self._run(_Repeat(positions, fix.rewrite), fix)
-
-        def given() -> None:
-            self._run(_Repeat({}, None if fix.rewrite is None else _unchanged))
-
-        return self._decided(given, fixed, 1, saved_bytes)
 
     def _decided(
         self, given: Callable[[], object], fixed: Callable[[], object], count: int, saved: int
@@ -294,7 +212,7 @@ class Lab:
         before: list[float] = []
         after: list[float] = []
         for _ in range(BATCHES):
-            more = time_pairs(given, fixed, self.wait)
+            more = _time_pairs(given, fixed)
             before += [us * count for us in more[0]]
             after += [us * count for us in more[1]]
             trial = self._trial(before, after, saved)
@@ -318,21 +236,26 @@ class Lab:
 
         Returns None if there is no time left.
         """
-        if time.monotonic() > self._end:
-            self.untried += 1
+        if not self._has_time():
             return None
         with torch.no_grad():
             return self._decided(given, fixed, count, 0)
 
+    def _has_time(self) -> bool:
+        """Returns False, and counts a suspicion that is not tried, at the end of the budget."""
+        is_late = time.monotonic() > self._end
+        self.untried += is_late
+        return not is_late
 
-def _is_close(before: torch.Tensor, after: torch.Tensor, tolerance: float) -> bool:
+
+def _is_close(before: torch.Tensor, after: torch.Tensor) -> bool:
     if not before.is_floating_point():
         return bool(torch.equal(before, after))
-    return output_error(after.double(), before.double()) <= tolerance
+    return output_error(after.double(), before.double()) <= TOLERANCE
 
 
-def time_pairs(
-    first: Callable[[], object], second: Callable[[], object], wait: Callable[[], None]
+def _time_pairs(
+    first: Callable[[], object], second: Callable[[], object]
 ) -> tuple[list[float], list[float]]:
     """Times two calls in turn, the order changing from round to round. Returns times in us."""
     times: tuple[list[float], list[float]] = ([], [])
@@ -351,8 +274,3 @@ def time_pairs(
             wait()
             times[which].append((time.perf_counter_ns() - before) / 1000)
     return times
-
-
-def cached(ops: Iterable[OpCall]) -> dict[int, Action]:
-    """Returns actions that compute each of the operations only in the first run."""
-    return {op.index: Cached() for op in ops}

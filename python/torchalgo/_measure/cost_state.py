@@ -13,16 +13,15 @@ from torchalgo._ir.bounds import COARSE_BOUND, Peaks, forget_probe
 from torchalgo._ir.costs import TICKS_PER_NS, Cost, CostFile, Key, Passed
 from torchalgo._ir.problems import dtype_of
 from torchalgo._measure.allowed import Rules
-from torchalgo._measure.knowledge import Knowledge
+from torchalgo._measure.knowledge import Knowledge, Predictor
 from torchalgo._measure.machine_load import WaitWatch
 from torchalgo._measure.quarantine import failed_before, failures_to_store
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.steps import Phase, Question, known_plan
-from torchalgo._predict.model import CostModel
 
 _log = logging.getLogger(__name__)
 
-Guide = Callable[[Peaks | None], CostModel | None]
+Guide = Callable[[Peaks | None], Predictor | None]
 
 
 def _text_of(key: Key) -> str:
@@ -46,7 +45,7 @@ class CostState:
         max_error: float,
         timings: Timings,
         call_ticks: int,
-        predictor: CostModel | None = None,  # predicts costs instead of measuring
+        predictor: Predictor | None = None,  # predicts costs instead of measuring
         guide: Guide | None = None,  # makes a predictor for what a budget left unmeasured
     ) -> None:
         self._bench, self._cost_file, self._timings = bench, cost_file, timings

@@ -18,7 +18,7 @@ from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key
 from torchalgo._ir.names import is_atens, is_atens_change
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.known_costs import KnownCosts
-from torchalgo._predict.similar import SimilarCosts
+from torchalgo._measure.similar import SimilarCosts
 
 
 class Predictor(Protocol):

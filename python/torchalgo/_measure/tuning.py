@@ -24,14 +24,14 @@ import torch
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
 from torchalgo._base.error_code import with_inner_code
+from torchalgo._base.processor_load import warn_if_busy
 from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.costs import MAX_ERROR, Cost, CostFile, Key
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.checking import Checker
 from torchalgo._measure.componentwise import too_large_errors
 from torchalgo._measure.cost_state import CostState, Guide
-from torchalgo._measure.knowledge import Knowledge
-from torchalgo._measure.machine_load import warn_if_busy
+from torchalgo._measure.knowledge import Knowledge, Predictor
 from torchalgo._measure.rounds import Fallback, Rounds
 from torchalgo._measure.sampling import Bench, cold_bytes
 from torchalgo._measure.steps import (
@@ -54,7 +54,6 @@ from torchalgo._measure.steps import (
 )
 from torchalgo._measure.tuning_notes import Facts, expected_work, method_note
 from torchalgo._measure.visits import races, rematches
-from torchalgo._predict.model import CostModel
 
 # Measuring is resumed if more than this part of the time is left, and at most this often.
 RESUME_SHARE, MOST_RESUMES = 0.1, 4
@@ -85,7 +84,7 @@ class Tuning:
         bench: Bench | None = None,
         device: _C.Device | None = None,
         transforms: list[_C.Candidate] | None = None,  # None: all on this machine
-        predictor: CostModel | None = None,  # predicts costs instead of measuring
+        predictor: Predictor | None = None,  # predicts costs instead of measuring
         guide: Guide | None = None,  # makes a predictor for what a budget left unmeasured
     ) -> None:
         self.graph, self.found, self.settings = graph, found, settings

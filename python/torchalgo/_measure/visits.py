@@ -15,7 +15,7 @@ from torchalgo._ir.problems import has_convolution, weight_count
 from torchalgo._measure.allowed import grouped
 from torchalgo._measure.knowledge import Knowledge
 from torchalgo._measure.sampling import SETUPS
-from torchalgo._predict.similar import kind_of
+from torchalgo._measure.similar import kind_of
 
 # A rival is timed again with the chosen candidate if it costs at most this many times as much.
 CLOSE = 1.06

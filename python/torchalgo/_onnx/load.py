@@ -1,37 +1,30 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Loads ONNX files: load_onnx."""
+"""Reads ONNX files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from torch import nn
-
+from torchalgo import Error
 from torchalgo._base.read_file import path_of
-from torchalgo._C import Error
 from torchalgo._onnx.read_file import no_model, parse_file, read_model
-from torchalgo._onnx.refusal import RefusalError
-from torchalgo._onnx.to_fx import as_error, make_model
+from torchalgo._onnx_ops.network import Calls, Model
+from torchalgo._onnx_ops.open_sizes import more_equal, open_shapes, remedy
+from torchalgo._onnx_ops.refusal import (
+    DamagedError,
+    DataError,
+    DoesNotFitError,
+    NotSupportedError,
+    RefusalError,
+    TooLargeError,
+)
+from torchalgo._onnx_ops.to_fx import NodeError, build
 
 
-def load_onnx(path: str | Path) -> nn.Module:
-    """Opens an ONNX file as a module that `optimize` plans.
+def read_onnx(path: str | Path) -> Calls:
+    """Returns the contents of an ONNX file as calls of torch's functions.
 
-    A file holds data only: no code of it runs. This needs the package onnx. docs/onnx.md lists what
-    is read. A model that torch.onnx.export wrote keeps the layer names of the original model, as
-    far as the file has them.
-
-        model = torchalgo.load_onnx("model.onnx")
-        fast = torchalgo.optimize(model, torch.rand(1, 3, 224, 224))
-
-    Args:
-        path: the file. Data files of its weights must be in the same folder or below it.
-
-    Returns: a module in eval mode. It takes the inputs of the file in their order, and returns a
-        tensor, or a tuple if the file has several outputs. Sizes that the file fixes are checked.
-    Raises: torchalgo.Error if the file is missing, damaged or no ONNX model, if its weights are
-        outside of its folder, or if it has a part that is not supported. The text names the file,
-        the node, its op and the opset.
+    Raises: torchalgo.Error that names the file, the node, its op and the opset.
     """
     file = path_of(path, "load_onnx")
     try:
@@ -39,10 +32,50 @@ def load_onnx(path: str | Path) -> nn.Module:
             proto = parse_file(file)
             model = read_model(proto, file.absolute().parent)
         except RefusalError as refusal:
-            raise as_error(refusal, file, "") from None
+            raise _as_error(refusal, file, "") from None
         except (UnicodeError, ValueError, OverflowError) as problem:
             raise no_model(file, f", or it is damaged ({type(problem).__name__})") from None
         del proto
-        return make_model(model, file)
+        return _build_fitting(model, file)
     except MemoryError:
         raise Error(f"TA1506 load_onnx: {file}: the model does not fit into the memory") from None
+
+
+def _build_fitting(model: Model, path: Path) -> Calls:
+    """Returns the calls of a model.
+
+    If a node does not fit the open sizes, some of these are taken as equal. Each call then checks
+    that they are.
+    """
+    shapes, failure = open_shapes(model.inputs), None
+    attempts = iter([shapes])
+    while (tried := next(attempts, None)) is not None:
+        try:
+            return build(model, tried)
+        except NodeError as problem:
+            if failure is None or problem.count > failure.count:
+                failure = problem
+                is_fitting = isinstance(problem.refusal, DoesNotFitError)
+                attempts = more_equal(tried) if is_fitting else iter([])
+    assert failure is not None
+    raise _as_error(failure.refusal, path, failure.where, remedy(model.inputs)) from None
+
+
+def _as_error(refusal: RefusalError, path: Path, where: str, remedy: str = "") -> Error:
+    """Returns the error of a refusal.
+
+    Args:
+        where: names the node, with a colon; it may be empty.
+        remedy: what to do if a node does not fit the open sizes; empty if no size is open.
+    """
+    if isinstance(refusal, NotSupportedError):
+        return Error(f"TA1503 load_onnx: {path}: {where}{refusal}; this is not supported")
+    if isinstance(refusal, TooLargeError):
+        return Error(f"TA1506 load_onnx: {path}: {where}{refusal}, which is too much memory")
+    if isinstance(refusal, DataError):
+        return Error(f"TA1505 load_onnx: {path}: {where}{refusal}")
+    if isinstance(refusal, DoesNotFitError) and remedy:
+        return Error(f"TA1504 load_onnx: {path}: {where}{refusal}; {remedy}")
+    if isinstance(refusal, (DamagedError, DoesNotFitError)):
+        return Error(f"TA1504 load_onnx: {path}: {where}{refusal}; expected a valid ONNX model")
+    raise TypeError(type(refusal))

@@ -4,56 +4,21 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from torchalgo import Error
 from torchalgo._base.read_file import file_at
-from torchalgo._C import Error
-from torchalgo._onnx.refusal import DamagedError, NotSupportedError
-from torchalgo._onnx.tensors import MOST_DIMS, Tensors, dtype_of
+from torchalgo._onnx_ops.network import MOST_BYTES, Attribute, Input, Model, Node
+from torchalgo._onnx_ops.refusal import DamagedError, NotSupportedError
+from torchalgo._onnx_ops.tensors import MOST_DIMS, Tensors, dtype_of
 
 OLDEST_OPSET = 13
 NEWEST_OPSET = 28
-MOST_BYTES = 2**31 - 1  # protobuf's limit
 MOST_INPUTS = 1000
-Attribute = int | float | str | tuple[Any, ...] | torch.Tensor
-
-
-@dataclass(frozen=True)
-class Input:
-    """An input of the graph. A size that the file leaves open is its name, or None."""
-
-    name: str
-    dtype: torch.dtype
-    sizes: Sequence[int | str | None]
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node of the graph. An input or an output that is left out has the name ""."""
-
-    name: str
-    op: str
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-    attributes: Mapping[str, Attribute]
-    notes: Mapping[str, str]  # what the exporter noted about the node
-
-
-@dataclass(frozen=True)
-class Model:
-    """The contents of a file."""
-
-    opset: int
-    inputs: Sequence[Input]
-    outputs: Sequence[str]
-    nodes: Sequence[Node]
-    weights: Mapping[str, torch.Tensor]
 
 
 def parse_file(path: Path) -> Any:
@@ -245,9 +210,3 @@ def _check_names(
         raise DamagedError("the model has no input or no output")
     if len(inputs) > MOST_INPUTS or len(outputs) > MOST_INPUTS:
         raise NotSupportedError(f"the model has more than {MOST_INPUTS} inputs or outputs")
-
-
-def identifier(name: str) -> str:
-    """Returns a text as a name of Python: "input.1" is "input_1"."""
-    found = re.sub(r"\W", "_", name, flags=re.ASCII)[:100]
-    return found if found[:1].isalpha() or found[:1] == "_" else f"_{found}"

@@ -18,6 +18,7 @@ from torchalgo._capture.settings import allows_coarse_types
 from torchalgo._ir.choices import Direction, DType
 from torchalgo._ir.costs import MAX_ERROR, engine_of
 from torchalgo._ir.devices import named_device
+from torchalgo._ir.facts import Refused, without_layouts
 from torchalgo._ir.plan import format_bytes
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
 from torchalgo._ir.problems import (
@@ -61,14 +62,6 @@ class OfferedPrimitive:
     def engine(self) -> str:
         """The primitive's name, as engine_of returns it."""
         return engine_of(self.primitive)
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A primitive that cannot run the problem, and the reason."""
-
-    primitive: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -334,11 +327,6 @@ def _best(group: list[OfferedPrimitive]) -> OfferedPrimitive:
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
     """Returns the head and the lines of the table; no lines if nothing is offered."""
     return text_table([_HEAD, *rows], right=(2, 3), indent="  ") if rows else []
-
-
-def without_layouts(reason: str) -> str:
-    """Returns the reason without the layouts that it holds for. Tables leave these out."""
-    return reason.partition("; as src/weights/dst")[0]
 
 
 def _wrapped(line: str) -> list[str]:

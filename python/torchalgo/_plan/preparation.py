@@ -43,10 +43,10 @@ from torchalgo._capture.reference import (
 )
 from torchalgo._capture.seen import Dims, NoCaptureError, Seen, look_at
 from torchalgo._capture.settings import Options
-from torchalgo._capture.shapes import Shapes, fits, shapes_of, shapes_text
+from torchalgo._capture.shapes import Shapes, fits, shapes_of
 from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.overrides import COMPONENTWISE, only_named_types
-from torchalgo._ir.plan import PlanDim
+from torchalgo._ir.plan import PlanDim, shapes_text
 from torchalgo._ir.problems import dtype_of
 from torchalgo._plan.find import find_candidates, import_model, native_device
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from torchalgo import _C
 from torchalgo._base.timings import StepTime
 from torchalgo._capture.freeze import ScriptModule
-from torchalgo._capture.shapes import Dims, Shapes, planned_dims, planned_shapes
-from torchalgo._ir.plan import Plan
-from torchalgo._plan.facts import FindFacts
+from torchalgo._capture.shapes import Dims, Shapes, planned_dims
+from torchalgo._ir.facts import FindFacts
+from torchalgo._ir.plan import Plan, planned_shapes
 from torchalgo._plan.pareto import Front, Quantity
 
 

@@ -12,12 +12,12 @@ from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._ir.call_overhead import CALL_TICKS
 from torchalgo._ir.overrides import forced_primitives
 from torchalgo._measure.cost_state import Guide
+from torchalgo._measure.knowledge import Predictor
 from torchalgo._measure.sampling import Bench, cold_bytes, no_peaks
 from torchalgo._measure.tuning import TuneSettings, Tuning
+from torchalgo._plan.learned_costs import guide_from_store, learn_from_store
 from torchalgo._plan.objective import Latency, find_objective
 from torchalgo._plan.preparation import Prepared
-from torchalgo._predict import guide_from_store, learn_from_store
-from torchalgo._predict.model import CostModel
 
 
 def start_tuning(
@@ -72,7 +72,7 @@ def start_tuning(
     return tuning, objective
 
 
-def _predictor(store: CostStore, prepared: Prepared, objective: Latency) -> CostModel:
+def _predictor(store: CostStore, prepared: Prepared, objective: Latency) -> Predictor:
     """Returns a model of the database's costs, which predicts instead of measuring."""
     before = None if objective.costs is None else objective.costs.read_peaks()
     peaks = objective.bench.peaks() if before is None else before

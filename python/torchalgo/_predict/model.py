@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from torchalgo import _C
+from torchalgo import _C, Error
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Key, key_of
 from torchalgo._predict.features import (
@@ -144,7 +144,7 @@ def learn(costs: Mapping[Key, int], peaks: Peaks, is_quick: bool = False) -> Cos
     lightgbm = import_lightgbm()
     problems = len({key.problem for key in costs})
     if not can_learn(costs):
-        raise _C.Error(
+        raise Error(
             f"TA3201 predict: got {len(costs)} measured costs of {problems} problems, expected at"
             f" least {LEAST_COSTS} of {LEAST_PROBLEMS}: tune more models first"
         )
@@ -167,7 +167,7 @@ def is_installed() -> bool:
     """Returns whether LightGBM can be imported."""
     try:
         import_lightgbm()
-    except _C.Error:
+    except Error:
         return False
     return True
 
@@ -180,7 +180,7 @@ def import_lightgbm() -> Any:
     try:
         import lightgbm
     except (ImportError, OSError) as problem:
-        raise _C.Error(
+        raise Error(
             f"TA3202 predict: LightGBM is missing ({str(problem).splitlines()[0]}): pip install"
             " lightgbm"
         ) from None

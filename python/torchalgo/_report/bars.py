@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from torchalgo._C import Error
+from torchalgo import Error
+from torchalgo._base.stats import Faster
 from torchalgo._ir.costs import algorithm_of
+from torchalgo._ir.facts import Facts
 from torchalgo._ir.plan import Plan, format_value, value_of
 from torchalgo._ir.problems import has_convolution
-from torchalgo._plan.facts import Facts
 
 Group = Literal["pytorch", "layout", "algorithm", "other", "local", "plan"]
 SINGLE = "single_layout_"
@@ -32,24 +33,8 @@ _TEXTS = {
 }
 
 
-@dataclass(frozen=True)
-class MeasuredBar:
-    """The time of whole calls of one plan, measured beside the plan of the report."""
-
-    us: float
-    ratio: float  # to the plan of the report; the median of the rounds' ratios
-    low: float  # of its 95 % interval
-    high: float
-
-    @property
-    def text(self) -> str:
-        return format_value("latency", self.us)
-
-    @property
-    def ratio_text(self) -> str:
-        if self.low == self.high:
-            return f"{self.ratio:.3f}x"
-        return f"{self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+# A measured time in us of whole calls, and how it compares with that of the plan of the report.
+Measured = tuple[float, Faster]
 
 
 @dataclass(frozen=True)
@@ -62,7 +47,7 @@ class Bar:
     text: str  # the value with its unit
     ratio: float | None  # to the plan of the report; None if that costs nothing
     percent: float  # of the longest bar
-    measured: MeasuredBar | None = None
+    measured: tuple[str, str] | None = None  # texts of the time, and of its ratio to the plan's
 
 
 @dataclass(frozen=True)
@@ -90,14 +75,14 @@ class Bars:
 
 
 def bars_of(
-    plan: Plan, facts: Facts | None, measured: Mapping[str, MeasuredBar] | None = None
+    plan: Plan, facts: Facts | None, measured: Mapping[str, Measured] | None = None
 ) -> Bars:
     """Returns the bars that are known: those of the plan, and with its run one per algorithm.
 
     `measured` has times by the names of plan.comparisons, and the plan's own one as "plan".
     """
     known, times = plan.comparisons, measured or {}
-    values: list[tuple[Group, str, float, MeasuredBar | None]] = []
+    values: list[tuple[Group, str, float, Measured | None]] = []
 
     def add(group: Group, label: str, name: str) -> None:
         values.append((group, label, known[name], times.get(name)))
@@ -119,12 +104,22 @@ def bars_of(
     most = max([value for _, _, value, _ in values] + [1e-9])
     bars = tuple(
         Bar(group, label, value, format_value(plan.objective, value),
-            value / own if own else None, 100 * value / most, time)
+            value / own if own else None, 100 * value / most, _texts(time))
         for group, label, value, time in values
     )  # fmt: skip
     missing = [text for name, text in _MISSING.items() if name not in known]
     missing += [] if layouts else ["all layers in a single layout"]
     return Bars(bars, tuple(missing), bool(algorithms))
+
+
+def _texts(measured: Measured | None) -> tuple[str, str] | None:
+    """Returns the texts of a measured time, and of its ratio to the time of the plan."""
+    if measured is None:
+        return None
+    us, ratio = measured
+    interval = f"{ratio.ratio:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
+    is_plan = ratio.low == ratio.high
+    return format_value("latency", us), f"{ratio.ratio:.3f}x" if is_plan else interval
 
 
 def _own_label(plan: Plan) -> str:

@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchalgo import _C
-from torchalgo._C import Error
+from torchalgo import _C, Error
 from torchalgo._ir.costs import engine_of
-from torchalgo._plan.candidates import Refused, without_layouts
-from torchalgo._plan.facts import Facts
+from torchalgo._ir.facts import Facts, Refused, without_layouts
 from torchalgo._report.operations import Operation
 
 MOST_CANDIDATES, MOST_REFUSALS = 12, 12  # that are listed for one operation

@@ -6,9 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torchalgo._C import Error
-from torchalgo._capture.shapes import planned_shapes, shapes_text
-from torchalgo._ir.plan import Plan, cost_of, format_value, unit_of, value_of
+from torchalgo import Error
+from torchalgo._ir.plan import (
+    Plan,
+    cost_of,
+    format_value,
+    planned_shapes,
+    shapes_text,
+    unit_of,
+    value_of,
+)
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
 
 MAX_COLUMNS = 120

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torchalgo import Front, ParetoPoint
 from torchalgo._ir.plan.units import in_ms
-from torchalgo._plan.pareto import Front, ParetoPoint
 
 NAMES = {
     "weights": "packed weights",

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchalgo._C import Error
-from torchalgo._C import version as torchalgo_version
+from torchalgo import Error, __version__
 from torchalgo._ir.plan import LeftAlone, Plan, unit_of
 from torchalgo._report.bars import Bars, bars_of
 from torchalgo._report.details import Details, details_of
@@ -84,7 +83,7 @@ def html_page(
             style=(FOLDER / "page.css").read_text(),
             script=script,
             script_digest=f"sha256-{digest}",
-            version=torchalgo_version,
+            version=__version__,
         )
     )
 

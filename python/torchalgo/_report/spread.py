@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchalgo._ir.costs import algorithm_of
+from torchalgo._ir.facts import Facts
 from torchalgo._ir.plan import Plan, PlanNode
 from torchalgo._ir.problems import has_convolution
-from torchalgo._plan.facts import Facts
 
 
 @dataclass(frozen=True)

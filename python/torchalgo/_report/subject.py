@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torchalgo._capture.shapes import planned_shapes, shapes_text
-from torchalgo._ir.plan import Plan, micro
-from torchalgo._plan.facts import Facts, FindFacts, KnownCost
-from torchalgo._plan.pareto import Front
-from torchalgo._report.bars import MeasuredBar
+from torchalgo import Front
+from torchalgo._ir.facts import Facts, FindFacts, KnownCost
+from torchalgo._ir.plan import Plan, micro, planned_shapes, shapes_text
+from torchalgo._report.bars import Measured
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Subject:
     graph: str | None = None  # the text of a _C.Graph; None: that of the plan's proof, if any
     find_facts: FindFacts | None = None  # None: only the plan is known
     front: Front | None = None
-    measured: Mapping[str, MeasuredBar] | None = None  # of the bars; None: they were not measured
+    measured: Mapping[str, Measured] | None = None  # of the bars; None: they were not measured
     name: str = ""  # what to call the plan; empty: the plan for its shapes
 
     @property

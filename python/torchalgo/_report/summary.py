@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchalgo._C import Error
+from torchalgo import Error, check_plan
 from torchalgo._ir.plan import GuardVerdict, Plan, format_bytes, guard_line, runs_text
 from torchalgo._ir.plan.units import gap_of, in_ms
-from torchalgo.verify.check_plan import check_plan
 
 NOT_CHECKED = (
     "This report did not check the proof, because the plan has none with it. Save the plan with"

@@ -6,8 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchalgo._capture.shapes import planned_shapes, shapes_text
-from torchalgo._ir.plan import GuardVerdict, Plan, format_bytes, guard_line, when_timed
+from torchalgo._ir.plan import (
+    GuardVerdict,
+    Plan,
+    format_bytes,
+    guard_line,
+    planned_shapes,
+    shapes_text,
+    when_timed,
+)
 
 MOST_SPEEDS = 3  # how many plans' speeds short_report lists
 

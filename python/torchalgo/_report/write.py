@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from torchalgo import Error
 from torchalgo._base.write_file import write_file
-from torchalgo._C import Error
 from torchalgo._ir.plan import plans_to_json
 from torchalgo._report.page import html_page
 from torchalgo._report.subject import Subject

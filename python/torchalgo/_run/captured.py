@@ -16,7 +16,8 @@ from torch.utils._pytree import tree_map_only
 from torchalgo._base.fork_lock import fork_lock
 from torchalgo._C import Error
 from torchalgo._capture.freeze import has_own_ops
-from torchalgo._capture.shapes import Shapes, shapes_of, shapes_text
+from torchalgo._capture.shapes import Shapes, shapes_of
+from torchalgo._ir.plan import shapes_text
 from torchalgo._measure.guard import time_interleaved
 from torchalgo._run.call_times import CallTimes, check_times
 from torchalgo._run.graph_times import graph_times

@@ -17,11 +17,17 @@ from torchalgo import _C
 from torchalgo._base.quiet_jit import quiet_jit
 from torchalgo._base.read_file import file_at, is_archive, open_archive, read_part
 from torchalgo._C import Error
-from torchalgo._capture.shapes import planned_dims, planned_shapes, shapes_text
-from torchalgo._ir.plan import Plan, plans_from_json, read_plans, the_only_plan
+from torchalgo._capture.shapes import planned_dims
+from torchalgo._ir.plan import (
+    Plan,
+    planned_shapes,
+    plans_from_json,
+    read_plans,
+    shapes_text,
+    the_only_plan,
+)
 from torchalgo._ir.plan_threads import nearest_by_threads, other_threads
 from torchalgo._plan.result import Result
-from torchalgo._report.subject import Subject
 from torchalgo._run.call_files import CALLS_FILE, form_from_json
 from torchalgo._run.optimized import GRAPHS_FILE, PLAN_FILE, Optimized
 from torchalgo._run.runner import held_problems
@@ -111,15 +117,15 @@ def load_plans(path: str | Path) -> dict[str, Plan]:
     return {shapes: nearest_by_threads(plans) for shapes, plans in same.items()}
 
 
-def load_subjects(path: str | Path) -> list[Subject]:
-    """Reads all plans of a file, for a report. Runs no code from the file.
+def load_with_graphs(path: str | Path) -> list[tuple[Plan, str | None]]:
+    """Reads all plans of a file with their graphs, as far as it has them. Runs no code from it.
 
     Raises: torchalgo.Error as load_plans does.
     """
     plans = _read_plans(path, "load_plan")
     graphs = _extra_file(Path(path), GRAPHS_FILE, "load_plan") if is_archive(Path(path)) else None
     known = _graphs_of(graphs or b"", len(plans))
-    return [Subject(plan, graph) for plan, graph in zip(plans, known, strict=True)]
+    return list(zip(plans, known, strict=True))
 
 
 def _graphs_of(text: str | bytes, count: int) -> list[str | None]:

@@ -11,11 +11,10 @@ from typing import Any
 
 import torch
 
-from torchalgo._base.stats import is_faster
+from torchalgo._base.stats import Faster, is_faster
 from torchalgo._C import Error
 from torchalgo._ir.plan import Plan
 from torchalgo._measure.guard import PLAN, synchronizer, time_interleaved
-from torchalgo._report.bars import MeasuredBar
 from torchalgo._run.original import Original
 
 ROUNDS = 25
@@ -27,7 +26,7 @@ Bind = Callable[[Plan], Callable[..., Any]]
 
 def measure_bars(
     plan: Plan, others: dict[str, Plan], bind: Bind, original: Original, limit_s: float
-) -> dict[str, MeasuredBar]:
+) -> dict[str, tuple[float, Faster]]:
     """Times whole calls of `plan` and of the other plans, in rounds.
 
     Plans for which there is no time, or that cannot run here, are left out.
@@ -38,7 +37,7 @@ def measure_bars(
         limit_s: when a part of it is over, no further module is built. When it is over, no further
             round begins, once LEAST_ROUNDS of guard.py were run.
 
-    Returns: by name; the plan itself is "plan".
+    Returns: the medians in us, and how they compare with the plan, by name. The plan is "plan".
     """
     began = time.monotonic()
     arguments, keywords = original.calls[0]
@@ -60,7 +59,5 @@ def measure_bars(
     )
     found = {}
     for name, ns in times.items():
-        result = is_faster(ns, times[PLAN])
-        median_us = statistics.median(ns) / 1000
-        found[name] = MeasuredBar(median_us, result.ratio, result.low, result.high)
+        found[name] = statistics.median(ns) / 1000, is_faster(ns, times[PLAN])
     return found

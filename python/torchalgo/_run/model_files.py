@@ -14,10 +14,9 @@ from torch import nn
 from torchalgo._base.quiet_jit import quiet_jit
 from torchalgo._base.read_file import file_at, is_archive, open_archive
 from torchalgo._C import Error
-from torchalgo._caffe.load import load_caffe
+from torchalgo._capture.file_models import load_caffe, load_onnx
 from torchalgo._capture.fx_model import exported_model
 from torchalgo._ir.choices import near
-from torchalgo._onnx.load import load_onnx
 from torchalgo._run.load import check_sums, is_exported
 from torchalgo_cli.files import caffe_files, check_model_reference
 

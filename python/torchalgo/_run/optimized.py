@@ -17,21 +17,19 @@ from torchalgo import _C
 from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.quiet_jit import quiet_jit
 from torchalgo._base.read_file import path_of
+from torchalgo._base.stats import Faster
 from torchalgo._base.timings import StepTime
 from torchalgo._base.write_file import write_file
 from torchalgo._C import Error
 from torchalgo._capture.example_calls import ModelCall
 from torchalgo._capture.freeze import ScriptModule, has_own_ops
-from torchalgo._capture.shapes import Shapes, shapes_text
+from torchalgo._capture.shapes import Shapes
 from torchalgo._ir.costs import key_of_native
-from torchalgo._ir.plan import Plan, plans_to_json
+from torchalgo._ir.plan import Plan, plans_to_json, shapes_text
 from torchalgo._measure.channels_last import why_not_in_channels_last
 from torchalgo._plan.pareto import Front, Quantity
 from torchalgo._plan.result import Result
 from torchalgo._plan.schedule import Schedule, schedule_of
-from torchalgo._report.bars import MeasuredBar
-from torchalgo._report.subject import Subject
-from torchalgo._report.write import write_report
 from torchalgo._run.call_files import CALLS_FILE, form_to_json
 from torchalgo._run.call_times import CallTimes, check_times
 from torchalgo._run.captured import CapturedCalls
@@ -453,6 +451,9 @@ class Optimized(PlannedCalls):
                 f"TA1001 report: front is {type(front).__name__}, expected what fast.pareto()"
                 " returns"
             )
+        from torchalgo._report.subject import Subject
+        from torchalgo._report.write import write_report
+
         model = None if self._original is None else type(self._original.model).__name__
         results = self._known("report")
         measured = None if measure_s is None else self._measured_bars(results[0], measure_s)
@@ -460,7 +461,7 @@ class Optimized(PlannedCalls):
         subjects[0] = dataclasses.replace(subjects[0], front=front, measured=measured)
         write_report(subjects, path_of(path, "report"), model or "")
 
-    def _measured_bars(self, result: Result, limit_s: float) -> dict[str, MeasuredBar]:
+    def _measured_bars(self, result: Result, limit_s: float) -> dict[str, tuple[float, Faster]]:
         if type(limit_s) not in (int, float) or not limit_s > 0:
             raise Error(
                 f"TA1001 report: measure_s={limit_s!r}, expected a number of seconds above 0, such"

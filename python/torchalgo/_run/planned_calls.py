@@ -21,8 +21,9 @@ from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, form_of_script
 from torchalgo._capture.formats import Formats, ResultFormats, format_of
 from torchalgo._capture.freeze import ScriptModule, constants_in_results
-from torchalgo._capture.shapes import Shapes, shapes_of, shapes_text
+from torchalgo._capture.shapes import Shapes, shapes_of
 from torchalgo._capture.tensor_checks import check_tensors, why_original
+from torchalgo._ir.plan import shapes_text
 from torchalgo._plan.result import Result
 from torchalgo._run.as_given import AsGiven
 from torchalgo._run.as_op import AsOp

@@ -13,7 +13,8 @@ from torchalgo._capture.freeze import capture_model, first_lines
 from torchalgo._capture.reference import Reference, most_error
 from torchalgo._capture.same_program import difference
 from torchalgo._capture.seen import look_at
-from torchalgo._capture.shapes import Shapes, as_numbers, choose, explain, nearest, shapes_text
+from torchalgo._capture.shapes import Shapes, as_numbers, choose, explain, nearest
+from torchalgo._ir.plan import shapes_text
 from torchalgo._plan.preparation import proven_trace
 from torchalgo._plan.result import Result
 from torchalgo._run.original import Original

@@ -18,10 +18,10 @@ from torchalgo._ir.plan import Plan, micro
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._plan.describe import Describer
+from torchalgo._plan.learned_costs import guide_from_store
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
 from torchalgo._plan.prove import prover
-from torchalgo._predict import guide_from_store
 from torchalgo._train.overrides import forced_directions
 from torchalgo._train.part import Part
 from torchalgo._train.plan import STAGED

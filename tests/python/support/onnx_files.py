@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import torchalgo
 from torchalgo._onnx.read_file import NEWEST_OPSET, OLDEST_OPSET
-from torchalgo._onnx.to_fx import OPS
+from torchalgo._onnx_ops.to_fx import OPS
 
 
 def weight(name: str, values: Any) -> TensorProto:

@@ -26,7 +26,16 @@ from .parts import (
 )
 from .plan import Plan, plans_from_json, plans_to_json, read_plans, save_plans, the_only_plan
 from .text import guard_line, outcome_lines, runs_text, when_timed
-from .units import cost_of, format_bytes, format_value, regret_of, unit_of, value_of
+from .units import (
+    cost_of,
+    format_bytes,
+    format_value,
+    planned_shapes,
+    regret_of,
+    shapes_text,
+    unit_of,
+    value_of,
+)
 
 __all__ = [
     "LAYOUTS",
@@ -51,12 +60,14 @@ __all__ = [
     "guard_line",
     "micro",
     "outcome_lines",
+    "planned_shapes",
     "plans_from_json",
     "plans_to_json",
     "read_plans",
     "regret_of",
     "runs_text",
     "save_plans",
+    "shapes_text",
     "the_only_plan",
     "unit_of",
     "value_of",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Sequence
 
 from .parts import Objective, PlanNode, PlanTransform
 
@@ -61,3 +62,16 @@ def format_bytes(count: int) -> str:
     if count < 10_000:
         return f"{count} B"
     return f"{count / 1e3:.0f} kB" if count < 10_000_000 else f"{count / 1e6:.0f} MB"
+
+
+def planned_shapes(plan: Plan) -> tuple[tuple[int, ...], ...]:
+    """Returns the shapes for which a plan was made."""
+    return tuple(tuple(each.shape) for each in plan.inputs)
+
+
+def shapes_text(shapes: Sequence[Sequence[int]]) -> str:
+    """Returns a text such as "1x3x224x224", or "1x3x224x224,1x10" for two tensors.
+
+    A tensor without dimensions is "scalar".
+    """
+    return ",".join("x".join(map(str, sizes)) or "scalar" for sizes in shapes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The reasons for which a file is refused. load_onnx makes a torchalgo.Error of each."""
+"""The reasons for which a file is refused. Its reader makes a torchalgo.Error of each."""
 
 from __future__ import annotations
 

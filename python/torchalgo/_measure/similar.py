@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Predicted costs from those of the same primitive on similar problems of the same model.
 
-A dozen costs are enough, where the trees of model.py need hundreds. A primitive that takes three
+A dozen costs are enough, where the trees of _predict need hundreds. A primitive that takes three
 times its bound on one 3x3 convolution takes about three times its bound on the next one.
 """
 

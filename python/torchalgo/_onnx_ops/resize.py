@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from torchalgo._onnx.op import Op
-from torchalgo._onnx.refusal import DamagedError, NotSupportedError
-from torchalgo._onnx.values import Constant, Live, Number, Size, Tensor, Value, dims_of, rank_of
+from torchalgo._onnx_ops.op import Op
+from torchalgo._onnx_ops.refusal import DamagedError, NotSupportedError
+from torchalgo._onnx_ops.values import Constant, Live, Number, Size, Tensor, Value, dims_of, rank_of
 
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 _MOST = 1 << 20  # of a size that is resized

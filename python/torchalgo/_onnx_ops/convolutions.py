@@ -6,10 +6,10 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from torchalgo._onnx.op import Op, spatial_rank
-from torchalgo._onnx.refusal import DamagedError, NotSupportedError
-from torchalgo._onnx.values import Constant, Live, Tensor, Value, dims_of, dtype_of, rank_of
-from torchalgo._onnx.windows import padded, read_pads, read_window
+from torchalgo._onnx_ops.op import Op, spatial_rank
+from torchalgo._onnx_ops.refusal import DamagedError, NotSupportedError
+from torchalgo._onnx_ops.values import Constant, Live, Tensor, Value, dims_of, dtype_of, rank_of
+from torchalgo._onnx_ops.windows import padded, read_pads, read_window
 
 _CONVOLUTIONS = (torch.conv1d, torch.conv2d, torch.conv3d)
 _TRANSPOSED = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)

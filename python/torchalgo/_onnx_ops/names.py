@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from torchalgo._onnx.read_file import Node
+from torchalgo._onnx_ops.network import Node
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"

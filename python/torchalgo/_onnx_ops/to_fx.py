@@ -1,71 +1,43 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes a module of the contents of a file: each node becomes calls of torch's functions."""
+"""Makes calls of torch's functions of the nodes of a file."""
 
 from __future__ import annotations
 
 import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import torch
 from torch import fx, nn
 
-from torchalgo._C import Error
-from torchalgo._capture.fx_model import FxInputs, fx_model
-from torchalgo._onnx.convolutions import CONVOLUTIONS
-from torchalgo._onnx.elementwise import ELEMENTWISE
-from torchalgo._onnx.names import Place, checked_path, places_of
-from torchalgo._onnx.norms import NORMS
-from torchalgo._onnx.op import Op
-from torchalgo._onnx.open_sizes import (
+from torchalgo._onnx_ops.convolutions import CONVOLUTIONS
+from torchalgo._onnx_ops.elementwise import ELEMENTWISE
+from torchalgo._onnx_ops.names import Place, checked_path, places_of
+from torchalgo._onnx_ops.network import Calls, Input, Model, Node, identifier
+from torchalgo._onnx_ops.norms import NORMS
+from torchalgo._onnx_ops.op import Op
+from torchalgo._onnx_ops.open_sizes import (
     Shapes,
-    more_equal,
     numbers_for,
     open_shapes,
-    remedy,
     sizes_to_check,
 )
-from torchalgo._onnx.pooling import POOLING
-from torchalgo._onnx.read_file import Input, Model, Node, identifier
-from torchalgo._onnx.reductions import REDUCTIONS
-from torchalgo._onnx.refusal import (
+from torchalgo._onnx_ops.pooling import POOLING
+from torchalgo._onnx_ops.reductions import REDUCTIONS
+from torchalgo._onnx_ops.refusal import (
     DamagedError,
-    DataError,
-    DoesNotFitError,
     NotSupportedError,
     RefusalError,
-    TooLargeError,
 )
-from torchalgo._onnx.resize import read_resize
-from torchalgo._onnx.shapes import SHAPES
-from torchalgo._onnx.sizes import SIZES, are_sizes
-from torchalgo._onnx.values import Builder, Constant, Sizes, Value
+from torchalgo._onnx_ops.resize import read_resize
+from torchalgo._onnx_ops.shapes import SHAPES
+from torchalgo._onnx_ops.sizes import SIZES, are_sizes
+from torchalgo._onnx_ops.values import Builder, Constant, Sizes, Value
 
 OPS: dict[str, Callable[[Op], Value | list[Value]]] = {
     **CONVOLUTIONS, **ELEMENTWISE, **NORMS, **POOLING, **REDUCTIONS, **SHAPES,
     "Resize": read_resize,
 }  # fmt: skip
-
-
-def as_error(refusal: RefusalError, path: Path, where: str, remedy: str = "") -> Error:
-    """Returns the error of a refusal.
-
-    Args:
-        where: names the node, with a colon; it may be empty.
-        remedy: what to do if a node does not fit the open sizes; empty if no size is open.
-    """
-    if isinstance(refusal, NotSupportedError):
-        return Error(f"TA1503 load_onnx: {path}: {where}{refusal}; this is not supported")
-    if isinstance(refusal, TooLargeError):
-        return Error(f"TA1506 load_onnx: {path}: {where}{refusal}, which is too much memory")
-    if isinstance(refusal, DataError):
-        return Error(f"TA1505 load_onnx: {path}: {where}{refusal}")
-    if isinstance(refusal, DoesNotFitError) and remedy:
-        return Error(f"TA1504 load_onnx: {path}: {where}{refusal}; {remedy}")
-    if isinstance(refusal, (DamagedError, DoesNotFitError)):
-        return Error(f"TA1504 load_onnx: {path}: {where}{refusal}; expected a valid ONNX model")
-    raise TypeError(type(refusal))
 
 
 class NodeError(Exception):
@@ -76,30 +48,8 @@ class NodeError(Exception):
         self.refusal, self.where, self.count = refusal, where, count
 
 
-def make_model(model: Model, path: Path) -> nn.Module:
-    """Returns a module in eval mode that computes what the file describes.
-
-    If a node does not fit the open sizes, some of these are taken as equal. The module then checks
-    in each call that they are.
-
-    Raises: torchalgo.Error that names the file, the node, its op and the opset.
-    """
-    shapes, failure = open_shapes(model.inputs), None
-    attempts = iter([shapes])
-    while (tried := next(attempts, None)) is not None:
-        try:
-            return build(model, tried)
-        except NodeError as problem:
-            if failure is None or problem.count > failure.count:
-                failure = problem
-                is_fitting = isinstance(problem.refusal, DoesNotFitError)
-                attempts = more_equal(tried) if is_fitting else iter([])
-    assert failure is not None
-    raise as_error(failure.refusal, path, failure.where, remedy(model.inputs)) from None
-
-
-def build(model: Model, shapes: Shapes) -> nn.Module:
-    """Returns the module for inputs of these shapes. Raises NodeError."""
+def build(model: Model, shapes: Shapes) -> Calls:
+    """Returns the calls for inputs of these shapes. Raises NodeError."""
     choices, numbers = numbers_for(shapes)
     builder = Builder(choices)
     values: dict[str, Value] = {
@@ -125,7 +75,7 @@ def build(model: Model, shapes: Shapes) -> nn.Module:
     except RefusalError as refusal:
         raise NodeError(refusal, "outputs: ", len(places)) from None
     checked = sizes_to_check(open_shapes(model.inputs), shapes)
-    return _module(builder, model, inputs, places, checked)
+    return _calls(builder, model, inputs, places, checked)
 
 
 def _named(value: Value, name: str) -> Value:
@@ -194,13 +144,13 @@ def _add_outputs(names: Sequence[str], values: dict[str, Value], builder: Builde
     builder.graph.output(found[0] if len(found) == 1 else tuple(found))
 
 
-def _module(
+def _calls(
     builder: Builder,
     model: Model,
     inputs: Sequence[fx.Node],
     places: Sequence[Place],
     sizes: Sequence[Sequence[int | str | None]],
-) -> nn.Module:
+) -> Calls:
     graph = builder.graph
     graph.eliminate_dead_code()
     for node in list(graph.nodes):
@@ -213,8 +163,7 @@ def _module(
             constant = builder.weights[node.name]
             weights[node.name] = _weight_path(constant, owners), _as_weight(constant.tensor)
     names = [node.name for node in inputs]
-    module = fx.GraphModule(nn.Module(), graph)
-    return fx_model(module, FxInputs(weights, names, names, sizes, {}, {}), root="")
+    return Calls(fx.GraphModule(nn.Module(), graph), weights, names, sizes)
 
 
 def _owners(model: Model, places: Sequence[Place]) -> dict[str, str]:

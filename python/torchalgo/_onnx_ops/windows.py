@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from torch.nn import functional
 
-from torchalgo._onnx.op import Op
-from torchalgo._onnx.refusal import DamagedError, NotSupportedError
-from torchalgo._onnx.values import Tensor, dims_of
+from torchalgo._onnx_ops.op import Op
+from torchalgo._onnx_ops.refusal import DamagedError, NotSupportedError
+from torchalgo._onnx_ops.values import Tensor, dims_of
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ import math
 import torch
 from torch.nn import functional
 
-from torchalgo._onnx.op import Op, spatial_rank
-from torchalgo._onnx.refusal import DamagedError, NotSupportedError
-from torchalgo._onnx.values import Tensor, Value, dims_of
-from torchalgo._onnx.windows import Window, padded, read_window
+from torchalgo._onnx_ops.op import Op, spatial_rank
+from torchalgo._onnx_ops.refusal import DamagedError, NotSupportedError
+from torchalgo._onnx_ops.values import Tensor, Value, dims_of
+from torchalgo._onnx_ops.windows import Window, padded, read_window
 
 _MAX = (torch.max_pool1d, torch.max_pool2d, torch.max_pool3d)
 _AVERAGE = (torch.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)

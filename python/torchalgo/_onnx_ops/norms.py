@@ -6,9 +6,9 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from torchalgo._onnx.op import Op
-from torchalgo._onnx.refusal import DamagedError, NotSupportedError
-from torchalgo._onnx.values import Tensor, Value, dims_of, rank_of
+from torchalgo._onnx_ops.op import Op
+from torchalgo._onnx_ops.refusal import DamagedError, NotSupportedError
+from torchalgo._onnx_ops.values import Tensor, Value, dims_of, rank_of
 
 
 def _check_vectors(op: Op, first: int, last: int, length: int | None) -> None:

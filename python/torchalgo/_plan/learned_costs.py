@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The costs to learn from: the rows of a database that are valid for a device."""
+"""Learns to predict costs from the rows of a database that are valid for a device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchalgo import _C
 from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Key
-from torchalgo._predict.model import CostModel, can_learn, import_lightgbm, is_installed, learn
+from torchalgo._measure.knowledge import Predictor
 
 MOST_GUIDE_BYTES = 12 << 20  # size of a database with about 30,000 rows
 MOST_GUIDE_COSTS = 5000
@@ -32,7 +32,7 @@ def costs_to_learn(store: CostStore, device: _C.Device | None, cold_bytes: int) 
 
 def learn_from_store(
     store: CostStore, device: _C.Device | None, cold_bytes: int, peaks: Peaks | None
-) -> CostModel:
+) -> Predictor:
     """Learns the model with which mode="predict" plans.
 
     Raises: torchalgo.Error, with a way to fix it, if the store has too few valid costs. The same
@@ -44,6 +44,8 @@ def learn_from_store(
             'TA3203 optimize: mode="predict" works on CPUs only; for'
             f' {device.name if device else "this device"} use mode="tune"'
         )
+    from torchalgo._predict.model import can_learn, import_lightgbm, learn
+
     import_lightgbm()
     costs = costs_to_learn(store, device, cold_bytes)
     if not can_learn(costs):
@@ -60,13 +62,17 @@ def learn_from_store(
 
 def guide_from_store(
     store: CostStore, device: _C.Device | None, cold_bytes: int, peaks: Peaks | None
-) -> CostModel | None:
+) -> Predictor | None:
     """Learns a smaller model, within a second, for candidates that a time budget left unmeasured.
 
     Returns None if the store has too few costs, or is too large to be read in time. It also returns
     None on a GPU, or if LightGBM is not installed.
     """
-    if peaks is None or not peaks.is_probed or not is_installed():
+    if peaks is None or not peaks.is_probed:
+        return None
+    from torchalgo._predict.model import can_learn, is_installed, learn
+
+    if not is_installed():
         return None
     if store.path is None or not store.path.exists():
         return None

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from torchalgo._onnx.op import Op
-from torchalgo._onnx.refusal import NotSupportedError
-from torchalgo._onnx.values import Live, Tensor, Value, dims_of, dtype_of, rank_of
+from torchalgo._onnx_ops.op import Op
+from torchalgo._onnx_ops.refusal import NotSupportedError
+from torchalgo._onnx_ops.values import Live, Tensor, Value, dims_of, dtype_of, rank_of
 
 Reduce = Callable[[Op, Tensor, list[int], bool], Value]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from torchalgo._onnx.read_file import Input
+from torchalgo._onnx_ops.network import Input
 
 # An open size is its name. Without a name, it is the position of its input and its dimension.
 Key = str | tuple[int, int]

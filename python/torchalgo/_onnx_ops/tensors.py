@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from torchalgo._onnx.refusal import DamagedError, DataError, NotSupportedError, TooLargeError
+from torchalgo._onnx_ops.refusal import DamagedError, DataError, NotSupportedError, TooLargeError
 
 # The numbers of TensorProto.DataType.
 DTYPES = {

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.nn import functional
 
-from torchalgo._onnx import tensors
-from torchalgo._onnx.op import Op
-from torchalgo._onnx.refusal import DamagedError, NotSupportedError, TooLargeError
-from torchalgo._onnx.values import (
+from torchalgo._onnx_ops import tensors
+from torchalgo._onnx_ops.op import Op
+from torchalgo._onnx_ops.refusal import DamagedError, NotSupportedError, TooLargeError
+from torchalgo._onnx_ops.values import (
     Constant,
     Number,
     Size,

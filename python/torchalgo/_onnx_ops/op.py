@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from torchalgo._onnx.read_file import Node
-from torchalgo._onnx.refusal import DamagedError, NotSupportedError
-from torchalgo._onnx.values import (
+from torchalgo._onnx_ops.network import Node
+from torchalgo._onnx_ops.refusal import DamagedError, NotSupportedError
+from torchalgo._onnx_ops.values import (
     Builder,
     Constant,
     Number,

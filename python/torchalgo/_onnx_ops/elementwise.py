@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from torchalgo._onnx.op import Op
-from torchalgo._onnx.refusal import DamagedError, NotSupportedError
-from torchalgo._onnx.values import Constant, Tensor, Value, dims_of, dtype_of, rank_of
+from torchalgo._onnx_ops.op import Op
+from torchalgo._onnx_ops.refusal import DamagedError, NotSupportedError
+from torchalgo._onnx_ops.values import Constant, Tensor, Value, dims_of, dtype_of, rank_of
 
 Read = Callable[[Op], Value]
 # The defaults of Selu, which are those of torch.

@@ -21,8 +21,8 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves, tree_map
 
-from torchalgo._onnx.open_sizes import OPEN
-from torchalgo._onnx.refusal import DoesNotFitError, NotSupportedError, TooLargeError
+from torchalgo._onnx_ops.open_sizes import OPEN
+from torchalgo._onnx_ops.refusal import DoesNotFitError, NotSupportedError, TooLargeError
 
 MOST_FOLDED_BYTES = 64 << 20  # of a constant that is computed, if its operands are smaller
 MOST_FOLDED_IN_ALL = 1 << 30

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchalgo._onnx import tensors
-from torchalgo._onnx.op import Op
-from torchalgo._onnx.refusal import DamagedError, NotSupportedError
-from torchalgo._onnx.shapes import read_identity
-from torchalgo._onnx.values import Constant, Number, Size, Sizes, Value, as_value, numbers_of
+from torchalgo._onnx_ops import tensors
+from torchalgo._onnx_ops.op import Op
+from torchalgo._onnx_ops.refusal import DamagedError, NotSupportedError
+from torchalgo._onnx_ops.shapes import read_identity
+from torchalgo._onnx_ops.values import Constant, Number, Size, Sizes, Value, as_value, numbers_of
 
 
 def are_sizes(inputs: Sequence[Value | None]) -> bool:
