@@ -84,7 +84,7 @@ def doors(network: torch.nn.Module, optimized: Any, x: torch.Tensor) -> tuple[An
     repack_s = time.perf_counter() - start
     return compiled, {
         "graphs": len(report.graphs),
-        "not_planned": dict(report.not_planned),
+        "not_planned": dict(report.original_runs),
         "same_names": [[n.name for n in p.nodes] == names for p in (of_compile, exported.plan)],
         "same_hash": [p.structure_hash == plan.structure_hash for p in (of_compile, exported.plan)],
         "same_bits": {

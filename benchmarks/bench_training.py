@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A training step of optimize(training=True) beside those of PyTorch.
+"""A training step of optimize_training beside those of PyTorch.
 
     python benchmarks/bench_training.py resnet18 timm/dpn68 --threads 2
     python benchmarks/bench_training.py resnet18 --autocast  # a loop inside of torch.autocast
@@ -127,7 +127,7 @@ def planned(
 ) -> tuple[Any, Callable[..., Any]]:
     """Returns the planned model, and what a training loop calls."""
     with torch.autocast("cpu", torch.bfloat16, enabled=options["autocast"]):
-        fast = torchalgo.optimize(model, (x,), training=True, **more)
+        fast = torchalgo.optimize_training(model, (x,), **more)
     return fast, in_autocast(fast) if options["autocast"] else fast
 
 
@@ -201,7 +201,7 @@ def peer_step(peer: str, model: nn.Module, x: Tensor, y: Tensor, plans: Any) -> 
     if peer == "inductor":
         return step_of(model, torch.compile(model), x, y)
     settings = torchalgo.Settings(progress=False, run_untimed=True)
-    run = torchalgo.optimize(model, (x,), training=True, plan=plans[peer], settings=settings)
+    run = torchalgo.optimize_training(model, (x,), plan=plans[peer], settings=settings)
     return step_of(model, run, x, y)
 
 
@@ -296,7 +296,7 @@ def run_one(name: str, options: harness.Record) -> harness.Record:
             for plan in fast.plan.regions
         ],
         "saved_mb": sum(tensor.bytes for tensor in fast.plan.saved) / 2**20,
-        "runs": {"planned": fast.planned_runs, "other": fast.other_runs},
+        "runs": {"planned": fast.planned_runs, "other": fast.original_runs.total()},
         "gradient_error": errors,
         "peak_mb": {peer: found[-1] for peer, found in peaks.items() if found},
         "failures": failures,

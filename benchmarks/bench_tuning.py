@@ -41,9 +41,9 @@ from torchalgo._capture.freeze import freeze_model
 from torchalgo._ir.bounds import family_of
 from torchalgo._ir.call_overhead import CALL_TICKS
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of, native_key
+from torchalgo._ir.native_plan import native_plan
 from torchalgo._measure.allowed import grouped
 from torchalgo._measure.sampling import cold_bytes
-from torchalgo._plan.describe import native_plan
 from torchalgo._plan.find import find_candidates
 
 NETWORKS = ("resnet50", "mobilenet_v2", "googlenet")

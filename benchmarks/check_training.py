@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks the gradients and the loss curves of optimize(training=True), beside those of PyTorch.
+"""Checks the gradients and the loss curves of optimize_training, beside those of PyTorch.
 
     python benchmarks/check_training.py                       # both parts, all networks
     python benchmarks/check_training.py vgg16 --parts gradients
@@ -115,8 +115,8 @@ def plan_of(
 ) -> tuple[Any, dict[str, dict[str, int]]]:
     """Returns the planned network, and how often its plans have each primitive."""
     settings = torchalgo.Settings(progress=False, run_untimed=True)
-    planned: Any = torchalgo.optimize(
-        network, (x,), training=True, budget_s=options["tune_s"],
+    planned: Any = torchalgo.optimize_training(
+        network, (x,), budget_s=options["tune_s"],
         max_error=options["max_rel_error"], settings=settings,
     )  # fmt: skip
     counts: dict[str, dict[str, int]] = {"fwd": {}, "bwd_data": {}, "bwd_filter": {}}
@@ -224,7 +224,7 @@ def compare_gradients(network: nn.Module, options: harness.Record) -> harness.Re
                 found[name].add(one_pass(exact, exact, x.double(), y), wanted)
     return {
         **judge_gradients(found),
-        "runs": {"planned": planned.planned_runs, "other": planned.other_runs},
+        "runs": {"planned": planned.planned_runs, "other": planned.original_runs.total()},
         "primitives": primitives,
     }
 
@@ -286,7 +286,7 @@ def run_curves(name: str, options: harness.Record) -> harness.Record:
     return {
         **head(name, options),
         **judge(losses),
-        "runs": {"planned": planned.planned_runs, "other": planned.other_runs},
+        "runs": {"planned": planned.planned_runs, "other": planned.original_runs.total()},
         "primitives": primitives,
     }
 

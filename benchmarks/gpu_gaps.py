@@ -107,8 +107,8 @@ def train(name: str, batch: int, context: Context) -> Row:
     model = gpu_nets.make_net(name, context.seed).train().to("cuda")
     exact, given = copy.deepcopy(model).double(), copy.deepcopy(model)
     x = torch.rand(batch, 3, 64, 64, device="cuda")
-    planned = torchalgo.optimize(
-        model, (x,), training=True, budget_s=5.0 if context.quick else 40.0,
+    planned = torchalgo.optimize_training(
+        model, (x,), budget_s=5.0 if context.quick else 40.0,
         settings=torchalgo.Settings(progress=False, run_untimed=True),
     )  # fmt: skip
     for each, image in ((planned, x), (given, x), (exact, x.double())):

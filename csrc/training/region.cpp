@@ -404,7 +404,7 @@ struct RegionFunction : public torch::autograd::Function<RegionFunction> {
                                                  torch::autograd::variable_list gradients) {
     TORCHALGO_CHECK(!at::GradMode::is_enabled(),
                     "TA2702 training: a gradient of a gradient was asked for (create_graph=True); "
-                    "a model of optimize(training=True) has first derivatives only. Use the model "
+                    "a model of optimize_training has first derivatives only. Use the model "
                     "as it was given for this loss");
     const auto held =
         c10::static_intrusive_pointer_cast<Held>(ctx->saved_data.at("region").toCapsule());

@@ -116,14 +116,16 @@ def main(arguments: Sequence[str] | None = None) -> tuple[Run, Run]:
     eager = copy.deepcopy(model)
     batches = make_batches(args.steps, args.batch)
 
-    planned = torchalgo.optimize(model, (batches[0][0],), training=True, budget_s=args.budget)
+    planned = torchalgo.optimize_training(model, (batches[0][0],), budget_s=args.budget)
     runs = train(eager, batches), train(planned, batches)
     print(f"{'step':>6} {'loss eager':>12} {'planned':>12}")
     for step in range(0, args.steps, max(1, args.steps // 10)):
         print(f"{step:>6} {runs[0].losses[step]:>12.4f} {runs[1].losses[step]:>12.4f}")
     for name, run in zip(("eager", "planned"), runs, strict=True):
         print(f"{name}: {run.images_per_s:.1f} images/s")
-    print(f"regions: {planned.planned_runs} runs of plans, {planned.other_runs} of PyTorch")
+    print(
+        f"regions: {planned.planned_runs} runs of plans, {planned.original_runs.total()} of PyTorch"
+    )
     return runs
 
 

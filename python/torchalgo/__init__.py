@@ -53,6 +53,7 @@ from torchalgo._api.fallbacks import (  # noqa: E402
     set_strict,
 )
 from torchalgo._api.optimize import optimize  # noqa: E402
+from torchalgo._api.optimize_training import optimize_training  # noqa: E402
 from torchalgo._api.profile import Profile, profile  # noqa: E402
 from torchalgo._C import Error  # noqa: E402
 from torchalgo._capture.file_models import load_caffe, load_onnx  # noqa: E402
@@ -136,6 +137,7 @@ __all__ = [
     "load_plans",
     "nn",
     "optimize",
+    "optimize_training",
     "pareto",
     "pbqp",
     "profile",

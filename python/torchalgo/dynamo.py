@@ -97,7 +97,7 @@ class GraphReport:
         weights: the number of its weights.
         calls: the number of calls.
         plans: the plans, by the shapes of the inputs, of the weights that were used last.
-        not_planned: the calls that PyTorch ran, by reason. It includes calls that had no plan for
+        original_runs: the calls that PyTorch ran, by reason. It includes calls that had no plan for
             the sizes of their inputs.
         repacked: how many times changed weights were packed again.
         weight_sets: the number of models whose weights are packed for this graph.
@@ -106,21 +106,27 @@ class GraphReport:
     weights: int
     calls: int
     plans: Mapping[str, Plan]
-    not_planned: Mapping[str, int]
+    original_runs: Mapping[str, int]
     repacked: int
     weight_sets: int
 
+    @property
+    def planned_runs(self) -> int:
+        """The number of calls that ran a plan."""
+        return self.calls - sum(self.original_runs.values())
+
     def __str__(self) -> str:
-        planned = self.calls - sum(self.not_planned.values())
         lines = [
-            f"graph with {self.weights} weights: {planned} of {self.calls} calls ran a plan;"
-            f" weights packed again {self.repacked} times, for {self.weight_sets} models"
+            f"graph with {self.weights} weights: {self.planned_runs} of {self.calls} calls ran a"
+            f" plan; weights packed again {self.repacked} times, for {self.weight_sets} models"
         ]
         lines += [
             f"  inputs {shapes}: predicted {plan.cost_us / 1000:.3g} ms"
             for shapes, plan in self.plans.items()
         ]
-        lines += [f"  PyTorch ran {count} calls: {why}" for why, count in self.not_planned.items()]
+        lines += [
+            f"  PyTorch ran {count} calls: {why}" for why, count in self.original_runs.items()
+        ]
         return "\n".join(lines)
 
 
@@ -128,7 +134,7 @@ class GraphReport:
 class Report(ShownAsText):
     """Holds the reports of all graphs of a compiled module. `print` shows a few lines for each.
 
-        print(torchalgo.dynamo.report(compiled).not_planned)
+        print(torchalgo.dynamo.report(compiled).original_runs)
 
     Args:
         graphs: a part for each graph.
@@ -137,9 +143,9 @@ class Report(ShownAsText):
     graphs: tuple[GraphReport, ...]
 
     @property
-    def not_planned(self) -> Counter[str]:
+    def original_runs(self) -> Counter[str]:
         """The calls that PyTorch ran instead of a plan, by reason, of all graphs."""
-        return sum((Counter(each.not_planned) for each in self.graphs), Counter())
+        return sum((Counter(each.original_runs) for each in self.graphs), Counter())
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.graphs)) or "no graph was compiled yet"

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 
 from torchalgo import _C
-from torchalgo._api.optimize import DEFAULTS, optimize_prepared, plan_calls
+from torchalgo._api.optimize import optimize_prepared, plan_calls
 from torchalgo._base.call_context import CallContext
 from torchalgo._base.progress import Progress
 from torchalgo._base.time_budget import Deadline, budget_of_call
@@ -23,7 +23,8 @@ from torchalgo._capture.calls import as_tensor_models
 from torchalgo._capture.example_calls import example_calls
 from torchalgo._capture.freeze import check_model
 from torchalgo._capture.kept_model import kept_model
-from torchalgo._capture.settings import Options, Settings
+from torchalgo._capture.keywords import known_keywords
+from torchalgo._capture.settings import IN_SETTINGS, Options, Settings
 from torchalgo._db import CostStore
 from torchalgo._db.environment import Environment
 from torchalgo._distributed.distribute import (
@@ -46,6 +47,7 @@ from torchalgo._run.original import Original
 __all__ = ["tune"]
 
 
+@known_keywords(IN_SETTINGS)
 def tune(
     model: nn.Module,
     example_inputs: Any,
@@ -55,7 +57,7 @@ def tune(
     overrides: Mapping[str, str] | None = None,
     budget_s: float | None = None,
     max_error: float = MAX_ERROR,
-    settings: Settings = DEFAULTS,
+    settings: Settings | None = None,
     keep: Callable[[Optimized], None] | None = None,
     bench: Bench | None = None,
     hardware: Hardware | None = None,

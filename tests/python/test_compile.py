@@ -73,7 +73,7 @@ def test_a_compiled_model_runs_the_plan_that_optimize_would_apply(
     plan = the_report(compiled).plans["1x3x40x40"]
     assert plan.structure_hash == fast.plan.structure_hash
     assert [node.name for node in plan.nodes] == [node.name for node in fast.plan.nodes]
-    assert the_report(compiled).not_planned == {}
+    assert the_report(compiled).original_runs == {}
 
 
 class Nested(nn.Module):
@@ -177,7 +177,7 @@ def test_random_changes_of_weights_are_seen(x: torch.Tensor) -> None:
         i = pick.randrange(2)
         pick.choice(changes)(models[i], copy.deepcopy(states[i]))
         expect_equal(compiled[i], models[i], x)
-    assert not dynamo.report().not_planned
+    assert not dynamo.report().original_runs
 
 
 def test_a_step_of_an_optimizer_is_seen(net: Net, x: torch.Tensor) -> None:
@@ -304,7 +304,7 @@ def test_inputs_of_another_type_get_a_plan_of_their_own() -> None:
     compiled = compiled_net(lambda x: model(x.float() / 255))
     for x in (torch.randint(0, 255, (1, 3, 16, 16), dtype=torch.uint8), torch.rand(1, 3, 16, 16)):
         torch.testing.assert_close(compiled(x), model(x.float() / 255))
-    assert not dynamo.report().not_planned
+    assert not dynamo.report().original_runs
 
 
 def test_gradients_that_compiled_code_enables() -> None:
@@ -347,7 +347,7 @@ def test_a_limit_of_weights_lets_plans_be_taken_over(net: Net, x: torch.Tensor) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_C, "measure", None)
         expect_equal(compiled, net, torch.rand(2, *x.shape[1:]))
-    assert not dynamo.report().not_planned
+    assert not dynamo.report().original_runs
 
 
 def test_graphs_end_with_the_compiled_code(x: torch.Tensor) -> None:
@@ -372,7 +372,7 @@ def test_other_shapes_run_the_first_plan(net: Net) -> None:
     for n, h, w in shapes:
         expect_equal(compiled, net, torch.rand(n, 3, h, w))
     report = dynamo.report(compiled)
-    assert not report.not_planned
+    assert not report.original_runs
     for graph in report.graphs:
         assert list(graph.plans) == ["1x3x40x40"]  # it was measured once
     # torch makes at most one more graph: some values of a size are special to it.
@@ -380,7 +380,7 @@ def test_other_shapes_run_the_first_plan(net: Net) -> None:
         expect_equal(compiled, net, torch.rand(n, 3, 30 + n, 70 - n))
     after = dynamo.report(compiled)
     assert len(after.graphs) <= len(report.graphs) + 1
-    assert not after.not_planned
+    assert not after.original_runs
 
 
 def test_new_shapes_get_plans_of_their_own_if_wanted(net: Net) -> None:
@@ -402,7 +402,7 @@ def test_gradients_are_those_of_eager_and_counted(net: Net, x: torch.Tensor) -> 
         with pytest.warns(UserWarning, match=r"gradients are enabled.*torch\.no_grad"):
             got = torch.autograd.grad(compiled(x).square().sum(), net.fc.weight)[0]
     torch.testing.assert_close(got, want)
-    assert sum(dynamo.report(compiled).not_planned.values()) == 1
+    assert sum(dynamo.report(compiled).original_runs.values()) == 1
     expect_equal(compiled, net, x)
 
 
@@ -426,7 +426,7 @@ def test_a_graph_without_convolutions_is_handed_on() -> None:
     compiled = compiled_net(model)
     x = torch.rand(2, 4)
     assert torch.equal(compiled(x), model(x))
-    assert list(dynamo.report(compiled).not_planned) == ["it has no convolutions"]
+    assert list(dynamo.report(compiled).original_runs) == ["it has no convolutions"]
 
 
 class Breaks(nn.Module):
@@ -448,7 +448,7 @@ def test_both_sides_of_a_graph_break_are_planned() -> None:
     expect_equal(compiled, model, torch.rand(1, 3, 20, 20))
     report = dynamo.report(compiled)
     assert [len(graph.plans) for graph in report.graphs] == [1, 1]
-    assert not report.not_planned
+    assert not report.original_runs
 
 
 def test_a_function_with_a_number_and_two_models_is_right() -> None:
@@ -507,7 +507,7 @@ def test_the_snippets_of_the_page_run(net: Net, x: torch.Tensor) -> None:
     for snippet in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         exec(snippet, names)
     assert names["fast"].plan.nodes
-    assert not dynamo.report(names["compiled"]).not_planned
+    assert not dynamo.report(names["compiled"]).original_runs
 
 
 # ---- torch.export --------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pytest
 
 from support.db_samples import CHECK, REFUSAL, ROW, many, old_file
-from torchalgo._db import CostStore, Row
+from torchalgo._db import CostStore, Row, cost_file
 from torchalgo._db.cost_file import OLD_TABLES, SCHEMA, CostFile
 
 
@@ -108,7 +108,22 @@ def test_a_file_that_fails_to_write_is_still_read(
             assert not store.append(many(1, version=2))
         assert store.rows() == sorted([*many(2), *many(1, version=2)], key=lambda r: r.row_key)
         assert store.unwritten == 1
+        monkeypatch.undo()
+        store.close()
+        assert not store.append(many(3, version=3))  # nor is it written later
     assert rows_of(path) == many(2)
+
+
+def test_a_file_without_locks_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with CostStore.open(path) as store:
+        store.append(many(2))
+    monkeypatch.setattr("fcntl.lockf", Mock(side_effect=OSError("no locks available")))
+    with pytest.warns(UserWarning, match="can only be read: its file system has no locks"):
+        store = CostStore.open(path)
+    assert store.rows() == many(2)
+    assert not store.append(many(3))
+    assert store.rows() == many(3)
+    store.close()
 
 
 @pytest.mark.parametrize("schema", range(1, SCHEMA))
@@ -148,7 +163,26 @@ def test_a_log_of_an_older_torchalgo_is_read(path: Path, tmp_path: Path) -> None
         shutil.copyfile(f"{other}{suffix}", f"{path}{suffix}")
     raw.close()
     assert rows_of(path) == many(1)
-    assert not Path(f"{path}-wal").exists()
+    raw = sqlite3.connect(path)
+    assert raw.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    raw.close()
+
+
+def test_a_file_whose_entries_another_process_moves_meanwhile_is_used(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old_file(path, 2)
+    make_table = cost_file._make_table
+
+    def make_late(connection: sqlite3.Connection) -> None:
+        monkeypatch.undo()
+        assert len(rows_of(path)) == 3
+        make_table(connection)
+
+    monkeypatch.setattr(cost_file, "_make_table", make_late)
+    with CostStore.open(path) as store:
+        assert store.append(many(4))
+        assert not store.trouble
 
 
 def test_processes_that_meet_an_old_file_move_its_entries_once(path: Path) -> None:

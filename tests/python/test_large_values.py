@@ -93,8 +93,8 @@ def test_later_globs_win_over_the_word() -> None:
 
 def test_the_word_holds_for_training_too() -> None:
     overrides = {"*": {"forward": "componentwise", "backward_data": "componentwise"}}
-    planned = torchalgo.optimize(
-        net().train(), (X,), training=True, budget_s=3.0, overrides=overrides,
+    planned = torchalgo.optimize_training(
+        net().train(), (X,), budget_s=3.0, overrides=overrides,
         settings=torchalgo.Settings(run_untimed=True, **QUIET),
     )  # fmt: skip
     rows = [row for row in str(planned.plan).splitlines() if any(w in row for w in TRANSFORMS)]

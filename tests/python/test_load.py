@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import io
 import pickle
 import subprocess
 import sys
 import warnings
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,70 @@ def test_a_saved_module_runs_the_same_plan(
     assert [p.name for p in tmp_path.iterdir()] == ["net.pt"]
     again.save(tmp_path / "again.pt")
     assert torch.equal(torchalgo.load(tmp_path / "again.pt")(x), fast(x))
+
+
+@pytest.mark.parametrize("name", ["net.pt", "net.pt2"])
+def test_file_objects_hold_what_files_hold(
+    fast: torchalgo.Optimized, x: torch.Tensor, tmp_path: Path, name: str
+) -> None:
+    with (tmp_path / name).open("wb") as file:
+        file.write(b"front")
+        fast.save(file)
+    with (tmp_path / name).open("rb") as file:
+        file.seek(5)  # as torch.load, it reads from here
+        again = torchalgo.load(file)
+    assert again.plan == fast.plan and torch.equal(again(x), fast(x))
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[5:])
+    assert torch.equal(torchalgo.load(tmp_path / name)(x), fast(x))
+    with zipfile.ZipFile(tmp_path / name) as archive:
+        is_exported = any(part.endswith("/archive_format") for part in archive.namelist())
+    assert is_exported == (name == "net.pt2")
+
+
+def test_file_objects_in_memory(fast: torchalgo.Optimized, x: torch.Tensor) -> None:
+    whole, portable = io.BytesIO(), io.BytesIO()
+    fast.save(whole)
+    fast.save(portable, portable=True)
+    for file in (whole, portable):
+        file.seek(0)
+    assert torch.equal(torchalgo.load(whole)(x), fast(x))
+    torch.testing.assert_close(torch.jit.load(portable)(x), fast(x), rtol=1e-3, atol=1e-4)
+
+
+def test_wrong_file_objects_are_told(fast: torchalgo.Optimized, tmp_path: Path) -> None:
+    saved = io.BytesIO()
+    fast.save(saved)
+    damaged, closed = bytearray(saved.getvalue()), io.BytesIO()
+    damaged[len(damaged) // 2] ^= 255
+    closed.close()
+    foreign = io.BytesIO()
+    torch.jit.save(torch.jit.script(torch.nn.ReLU()), foreign)
+    for file, text in (
+        (io.BytesIO(bytes(damaged)), "TA2005 load: the file object is "),
+        (io.BytesIO(saved.getvalue()[:-900]), "TA2005 load: the file object is "),
+        (saved, "TA2005 load: the file object is no TorchScript file"),  # at its end
+        (io.StringIO("text"), 'TA1001 load: the file object gives str, expected bytes: .*"rb"'),
+        (closed, "TA2004 load: cannot read the file object: "),
+        (io.BytesIO(foreign.getvalue()), "TA2006 load: the file object holds no plan.json"),
+    ):
+        with pytest.raises(torchalgo.Error, match=text):
+            torchalgo.load(file)  # type: ignore[arg-type]
+    for target, text in (
+        (io.StringIO(), 'TA1001 save: the file object takes no bytes: .*"wb"'),
+        (closed, "TA2001 save: cannot write the file object: "),
+    ):
+        with pytest.raises(torchalgo.Error, match=text):
+            fast.save(target)  # type: ignore[arg-type]
+    with (
+        (tmp_path / "net.onnx").open("wb") as other,
+        pytest.raises(torchalgo.Error, match=r"TA2003 save: .*net.onnx' names a file of another"),
+    ):
+        fast.save(other)
+    with (
+        (tmp_path / "net.pt2").open("wb") as exported,
+        pytest.raises(torchalgo.Error, match="TA1001 save: portable"),
+    ):
+        fast.save(exported, portable=True)
 
 
 def test_torch_jit_load_opens_a_saved_module(

@@ -155,8 +155,8 @@ def compiled(**options: Any) -> torch.Tensor:
 
 def second_gradient(twice: bool) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
-    fast = torchalgo.optimize(
-        model, (images(2),), training=True, budget_s=2.0, **arguments(run_untimed=True)
+    fast = torchalgo.optimize_training(
+        model, (images(2),), budget_s=2.0, **arguments(run_untimed=True)
     )
     loss = fast(images(2)).square().sum()
     torch.autograd.grad(loss, list(fast.parameters()), create_graph=twice)
@@ -577,7 +577,7 @@ ROWS = [
     # ---- training and torch.compile ----------------------------------------------------------
     Row(
         "training in eval mode", "TA1602",
-        lambda t: torchalgo.optimize(small(), (images(),), training=True),
+        lambda t: torchalgo.optimize_training(small(), (images(),)),
         ("eval mode", "model.train()"),
         lambda t: second_gradient(twice=False),
     ),

@@ -50,10 +50,10 @@ TAKE_APART = (
 PYTHON_EXCEPTIONS = {
     "verify/check_claims.py": "it runs alone, also without torch, so it reads plans itself",
     "_predict/features.py": "it makes the numbers that describe a candidate from all of its name",
-    "_predict/similar.py": "it compares all numbers of two problems",
+    "_measure/similar.py": "it compares all numbers of two problems",
 }
 # Their names are those of torch's operators, not of primitives.
-OPERATORS = ("_lint", "_onnx", "_caffe")
+OPERATORS = ("_lint", "_onnx", "_onnx_ops", "_caffe")
 
 
 def takes_names_apart(source: str) -> bool:

@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import json
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -192,3 +193,16 @@ def test_the_folder_runs_without_torch_and_torchalgo(tmp_path: Path) -> None:
     )
     assert result.stderr == ""
     assert result.stdout == f"{make_plan()}\n"
+
+
+def test_the_repr_of_a_plan_is_one_line_and_its_text_is_the_table(
+    fast: torchalgo.Optimized,
+) -> None:
+    plan = fast.plan
+    assert re.fullmatch(
+        r"<torchalgo\.Plan: \d+ operations for 1x3x40x40, [\d.]+ ms predicted, optimal>",
+        repr(plan),
+    )
+    assert repr([plan]) == f"[{plan!r}]"
+    assert str(plan).count("\n") > len(plan.nodes) and f"{plan}" == str(plan)
+    assert "<pre" in plan._repr_html_()

@@ -65,6 +65,42 @@ def test_a_file_gets_plain_lines_the_first_at_once_and_the_last() -> None:
     assert "\r" not in stream.getvalue()
 
 
+class Notebook(io.StringIO):
+    """A stream like that of ipykernel, which shows text after "\\r" in its place."""
+
+    __module__ = "ipykernel.iostream"
+
+    def cell(self) -> list[str]:
+        """The lines that the notebook shows in the end."""
+        lines = []
+        for line in self.getvalue().split("\n"):
+            shown = ""
+            for part in line.split("\r"):
+                shown = part + shown[len(part) :]
+            lines.append(shown.rstrip())
+        return lines
+
+
+def test_a_notebook_gets_one_line_that_is_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchalgo._base.progress.NOTEBOOK_EVERY_S", 0.0)
+    stream = Notebook()
+    progress = Progress(True, stream)
+    progress.say("12 candidates")
+    progress.start(4)
+    progress.advance("a long name of a problem " * 9)
+    assert "\rtorchalgo: [######" in stream.getvalue()
+    progress.advance("b")
+    progress.say("a message")
+    progress.advance("c")
+    progress.finish("planned")
+    first, message, bar, *rest = stream.cell()
+    assert (first, message) == ("torchalgo: 12 candidates", "torchalgo: a message")
+    assert bar.startswith(f"torchalgo: [{'#' * 24}] 100 %") and bar.endswith("planned")
+    assert rest == [""] and max(map(len, stream.cell())) <= 100
+    progress.close()
+    assert stream.cell()[3:] == [""]
+
+
 def test_a_bar_is_drawn_at_most_ten_times_a_second_but_its_end_always() -> None:
     stream = Terminal()
     run(Progress(True, stream))
@@ -256,15 +292,14 @@ def wait_for(is_so: Callable[[], bool], most_s: float = 30.0) -> None:
         time.sleep(0.001)
 
 
-def test_loggers_tell_what_is_measured(caplog: pytest.LogCaptureFixture) -> None:
-    """TORCH_LOGS="+torchalgo" sets the level of these loggers."""
+def test_one_logger_tells_what_is_measured(caplog: pytest.LogCaptureFixture) -> None:
+    """TORCH_LOGS="+torchalgo" sets the level of this logger."""
     x = torch.rand(1, 3, 32, 32)
     with caplog.at_level("DEBUG", logger="torchalgo"):
         torchalgo.optimize(
             Net().eval(), x, settings=torchalgo.Settings(cost_db=False, progress=False), budget_s=5
         )
-    told = [
-        record.getMessage() for record in caplog.records if record.name.startswith("torchalgo.")
-    ]
+    told = [record.getMessage() for record in caplog.records if record.name == "torchalgo"]
+    assert not any(record.name.startswith("torchalgo.") for record in caplog.records)
     assert any(re.fullmatch(r"fwd_\S+: \S+ \w+->\w+ takes [\d.]+ us", text) for text in told)
     assert any(text.endswith(" operations") and "candidates for" in text for text in told)

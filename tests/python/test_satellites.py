@@ -57,11 +57,11 @@ def test_no_satellite_is_imported_before_it_is_needed() -> None:
     program = "import sys, torchalgo; print(*sys.modules)"
     run = [sys.executable, "-c", program]
     loaded = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
-    assert not [name for name in loaded if name.split(".")[1:2] and _package(name)]
+    assert not [name for name in loaded if _is_of_satellite(name)]
     assert "torchalgo._plan" in loaded
 
 
-def _package(module: str) -> bool:
+def _is_of_satellite(module: str) -> bool:
     return module.startswith("torchalgo.") and module.split(".")[1] in check_includes.SATELLITES
 
 

@@ -318,7 +318,7 @@ x, gpu_net = torch.randn(2, 3, 16, 16), copy.deepcopy(net).cuda()
 settings = torchalgo.Settings(progress=False, run_untimed=True)
 legacy = {"forward": "cudnn_legacy.fwd.1", "backward_filter": "cudnn_legacy.bwd_filter.1",
           "backward_data": "cudnn_legacy.bwd_data.1"}
-planned = torchalgo.optimize(gpu_net, (x.cuda(),), training=True, budget_s=60.0,
+planned = torchalgo.optimize_training(gpu_net, (x.cuda(),), budget_s=60.0,
                              settings=settings, overrides={"*": legacy})
 with torch.profiler.profile() as seen:
     for scale in (1.0, -2.0):
@@ -330,7 +330,7 @@ with torch.profiler.profile() as seen:
             assert ours.grad.is_cuda and distance < 1e-4, (name, float(distance))
         for (name, ours), exact in zip(planned.named_buffers(), net.buffers()):
             assert torch.allclose(ours.cpu(), exact, rtol=1e-5, atol=1e-6), name
-assert planned.planned_runs == 2 and planned.other_runs == 0
+assert planned.planned_runs == 2 and planned.original_runs.total() == 0
 ran = [event.key.replace("@", ".").split(".") for event in seen.key_averages()]
 print(*sorted({".".join(words[:3]).split()[0] for words in ran if words[0] == "cudnn_legacy"}))
 nodes = [node for region in planned.plan.regions for node in region.nodes if node.primitive]
@@ -338,15 +338,15 @@ print(*sorted({"tf32" if "_tf32_" in node.problem else "f32" for node in nodes})
 print(any(node.cost_source == "measured" for node in nodes))
 
 planned.plan.save("net.train.json")
-again = torchalgo.optimize(gpu_net, (x.cuda(),), training=True, settings=torchalgo.Settings(),
+again = torchalgo.optimize_training(gpu_net, (x.cuda(),), settings=torchalgo.Settings(),
                            plan=torchalgo.TrainingPlan.load("net.train.json"))
 print(again.plan.guard.runs == again.runs)
 try:
     planned(x)
 except RuntimeError as problem:
-    print(planned.other_runs, type(problem).__name__)
+    print(planned.original_runs.total(), type(problem).__name__)
 try:
-    torchalgo.optimize(net.to("meta"), (x.to("meta"),), training=True)
+    torchalgo.optimize_training(net.to("meta"), (x.to("meta"),))
 except torchalgo.Error as problem:
     print(problem.code)
 """

@@ -85,8 +85,8 @@ def test_a_model_that_is_trained_may_swap_its_weights() -> None:
     model = net().train()
     with torch.no_grad():
         expected = copy.deepcopy(model)
-    trained = torchalgo.optimize(
-        model, (X,), training=True, budget_s=4,
+    trained = torchalgo.optimize_training(
+        model, (X,), budget_s=4,
         settings=torchalgo.Settings(progress=False, cost_db=False),
     )  # fmt: skip
     trained(X).sum().backward()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A model of optimize(training=True) computes what eager does: results, gradients, statistics."""
+"""A model of optimize_training computes what eager does: results, gradients, statistics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _seed() -> None:
 def test_gradients_of_a_net_with_all_kinds_of_layers(tmp_path: Path, inplace: bool) -> None:
     both = trio(Mixed(inplace=inplace), images(), tmp_path)
     both.check_step(images())
-    assert both.planned.planned_runs == 1 and both.planned.other_runs == 0
+    assert both.planned.planned_runs == 1 and both.planned.original_runs.total() == 0
     (plan,) = both.planned.plan.regions
     kinds = {name.rpartition(".")[2] for name in (node.name for node in plan.nodes)}
     assert {"bwd_filter", "bwd_data", "bwd_sums", "bwd_bias"} <= kinds
@@ -219,7 +219,7 @@ def test_operations_that_wait_read_a_tensor_before_it_is_changed(tmp_path: Path)
     both = trio(ReadBeforeChange(), images(), tmp_path)
     both.check_step(images())
     both.check_step(images(3, 8, 16, 16))  # as it was given
-    assert both.planned.planned_runs > 0 and both.planned.other_runs > 0
+    assert both.planned.planned_runs > 0 and both.planned.original_runs.total() > 0
 
 
 class InPlaceOnInput(nn.Module):
@@ -277,7 +277,7 @@ def test_weights_that_are_tied_later_are_right(tmp_path: Path) -> None:
         first, second = (model.get_submodule(name) for name in ("0.0", "1.0"))
         second.weight = first.weight
     both.check_step(images())
-    assert both.planned.other_runs == 1
+    assert both.planned.original_runs.total() == 1
 
 
 class WithIdentity(Residual):
@@ -300,7 +300,7 @@ def test_an_identity_does_not_cut_a_region(tmp_path: Path) -> None:
     seen = []
     both.planned.get_submodule("shortcut").register_forward_hook(lambda *_: seen.append(1))
     both.check_step(images())
-    assert seen == [1] and both.planned.other_runs == 1
+    assert seen == [1] and both.planned.original_runs.total() == 1
 
 
 def test_an_input_that_requires_a_gradient_gets_it(tmp_path: Path) -> None:
@@ -310,19 +310,19 @@ def test_an_input_that_requires_a_gradient_gets_it(tmp_path: Path) -> None:
         weighted(model(x)).backward()
     assert found.grad is not None and exact.grad is not None
     assert torch.allclose(found.grad.double(), exact.grad, atol=1e-4)
-    assert both.planned.other_runs == 1 and both.planned.planned_runs == 0
+    assert both.planned.original_runs.total() == 1 and both.planned.planned_runs == 0
 
 
 def test_an_example_that_requires_a_gradient_has_it_planned(tmp_path: Path) -> None:
     model = Chain()
     exact = copy.deepcopy(model).double()
-    planned = torchalgo.optimize(model, (images().requires_grad_(),), **options(tmp_path))
+    planned = torchalgo.optimize_training(model, (images().requires_grad_(),), **options(tmp_path))
     found, want = images().requires_grad_(), images().double().requires_grad_()
     weighted(planned(found)).backward()
     weighted(exact(want)).backward()
     assert found.grad is not None and want.grad is not None
     assert torch.allclose(found.grad.double(), want.grad, atol=1e-4)
-    assert planned.planned_runs == 1 and planned.other_runs == 0
+    assert planned.planned_runs == 1 and planned.original_runs.total() == 0
 
 
 def test_frozen_layers_get_no_gradient_and_others_the_right_one(tmp_path: Path) -> None:
@@ -442,7 +442,7 @@ def test_a_batch_norm_whose_eps_changes_is_right(tmp_path: Path) -> None:
     for model, _ in both.each():
         model.get_submodule("1").eps = 0.5  # type: ignore[assignment]
     both.check_step(images())
-    assert both.planned.other_runs == 1
+    assert both.planned.original_runs.total() == 1
 
 
 # ---- the model stays what it is ------------------------------------------------------------------
@@ -453,7 +453,7 @@ def test_parameters_names_and_modules_are_those_of_the_model(tmp_path: Path) -> 
     names = [name for name, _ in model.named_modules()]
     keys = list(model.state_dict())
     parameters = dict(model.named_parameters())
-    planned = torchalgo.optimize(model, (images(),), **options(tmp_path))
+    planned = torchalgo.optimize_training(model, (images(),), **options(tmp_path))
     assert isinstance(planned, torchalgo.TrainingModule)
     assert [name for name, _ in planned.named_modules()] == names
     assert list(planned.state_dict()) == keys
@@ -487,7 +487,7 @@ def test_ten_steps_have_the_losses_of_eager(tmp_path: Path, kind: str) -> None:
     found, eager, exact = losses
     far = float((eager - exact).abs().max())
     assert float((found - exact).abs().max()) <= max(1e-3, 5 * far)
-    assert both.planned.planned_runs == 10 and both.planned.other_runs == 0
+    assert both.planned.planned_runs == 10 and both.planned.original_runs.total() == 0
 
 
 @pytest.mark.parametrize("assign", [False, True])
@@ -534,7 +534,7 @@ def test_a_layer_that_is_replaced_is_used(tmp_path: Path) -> None:
     for model, dtype in both.each():
         model.set_submodule("1", copy.deepcopy(new).to(dtype))
     both.check_step(images())
-    assert both.planned.other_runs == 1
+    assert both.planned.original_runs.total() == 1
 
 
 def test_eval_runs_the_model_as_it_was_given_and_train_the_plan(tmp_path: Path) -> None:
@@ -568,7 +568,7 @@ def test_a_part_in_eval_mode_is_right(tmp_path: Path) -> None:
     for model, _ in both.each():
         model.get_submodule("0").eval()
     both.check_step(images())
-    assert both.planned.planned_runs > 0 and both.planned.other_runs > 0
+    assert both.planned.planned_runs > 0 and both.planned.original_runs.total() > 0
 
 
 class TwoDropouts(nn.Module):
@@ -591,7 +591,7 @@ def test_random_numbers_are_drawn_in_the_order_of_eager(tmp_path: Path) -> None:
 def test_other_sizes_run_right_and_are_counted(tmp_path: Path, shape: tuple[int, ...]) -> None:
     both = trio(Mixed(), images(), tmp_path)
     both.check_step(images(*shape))
-    assert both.planned.planned_runs == 0 and both.planned.other_runs == 1
+    assert both.planned.planned_runs == 0 and both.planned.original_runs.total() == 1
 
 
 def test_a_tensor_in_channels_last_and_a_part_of_a_tensor_run_the_plan(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_slope_that_changes_after_planning_is_used(tmp_path: Path) -> None:
     for model, _ in both.each():
         model.get_submodule("1").negative_slope = 0.5
     both.check_step(images())
-    assert both.planned.other_runs == 1
+    assert both.planned.original_runs.total() == 1
 
 
 class ReadBefore(nn.Module):
@@ -233,4 +233,4 @@ def test_gradients_of_networks_of_torchvision(tmp_path: Path, name: str, is_smoo
         assert statistics.median(ours) <= max(5e-2, 3 * statistics.median(eager))
         both.check_buffers()
     assert both.planned.planned_runs == len(both.planned.plan.regions) > 0
-    assert both.planned.other_runs == 0
+    assert both.planned.original_runs.total() == 0

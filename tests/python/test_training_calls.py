@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A model of optimize(training=True) under hooks, checkpoints, modes and wrong arguments."""
+"""A model of optimize_training under hooks, checkpoints, modes and wrong arguments."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_hooks_fire_as_in_eager(tmp_path: Path, name: str, is_before: bool) -> N
     eager, exact = copy.deepcopy(model), copy.deepcopy(model).double()
     if is_before:
         record = Record(model.get_submodule(name))
-    both = Trio(torchalgo.optimize(model, (images(),), **options(tmp_path)), eager, exact)
+    both = Trio(torchalgo.optimize_training(model, (images(),), **options(tmp_path)), eager, exact)
     if not is_before:
         record = Record(both.planned.get_submodule(name))
     wanted = Record(both.exact.get_submodule(name))
@@ -216,7 +216,7 @@ class NeedsMask(nn.Module):
 @pytest.mark.parametrize("kind", [Inside, WithPacking, WithoutGradient, InBf16, ByValue, NeedsMask])
 def test_code_that_a_trace_does_not_show_is_an_error(tmp_path: Path, kind: type[nn.Module]) -> None:
     with pytest.raises(torchalgo.Error) as caught:
-        torchalgo.optimize(kind(), (images(),), **options(tmp_path))
+        torchalgo.optimize_training(kind(), (images(),), **options(tmp_path))
     assert caught.value.code == "TA1601"
     assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
 
@@ -252,7 +252,7 @@ def test_autocast_runs_the_model_as_it_was_given(tmp_path: Path) -> None:
     for found, eager in zip(both.planned.parameters(), both.eager.parameters(), strict=True):
         assert found.grad is not None and eager.grad is not None
         assert torch.equal(found.grad, eager.grad)
-    assert both.planned.planned_runs == 0 and both.planned.other_runs == 1
+    assert both.planned.planned_runs == 0 and both.planned.original_runs.total() == 1
 
 
 def test_functional_calls_and_transforms_run_right(tmp_path: Path) -> None:
@@ -304,11 +304,11 @@ def test_another_argument_runs_the_model_as_it_was_given(tmp_path: Path) -> None
         def forward(self, x: Tensor, unread: float = 1.0) -> Tensor:
             return self.conv(x)
 
-    planned = torchalgo.optimize(Optional(), (images(),), **options(tmp_path))
+    planned = torchalgo.optimize_training(Optional(), (images(),), **options(tmp_path))
     planned(images())
     planned(images(), 2.0)
     planned(x=images())
-    assert planned.planned_runs == 1 and planned.other_runs == 2
+    assert planned.planned_runs == 1 and planned.original_runs.total() == 2
 
 
 def test_a_model_with_two_inputs_and_a_dict_of_results(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_model_with_two_inputs_and_a_dict_of_results(tmp_path: Path) -> None:
 
     model, y = Two(), images(seed=2)
     eager, exact = copy.deepcopy(model), copy.deepcopy(model).double()
-    planned = torchalgo.optimize(model, (images(), y), **options(tmp_path))
+    planned = torchalgo.optimize_training(model, (images(), y), **options(tmp_path))
     Trio(planned, eager, exact).check_step(images(), y)
     assert planned.planned_runs == 1
 
@@ -338,7 +338,7 @@ def test_a_deep_copy_is_trained_alone_and_runs_the_plan(tmp_path: Path) -> None:
         parameter.data.zero_()
     alone = Trio(copied, both.eager, both.exact)
     alone.check_step(images())
-    assert copied.planned_runs == 1 and copied.other_runs == 0
+    assert copied.planned_runs == 1 and copied.original_runs.total() == 0
     assert all(p.grad is None for p in both.planned.parameters())
     assert both.planned.get_buffer("norm.num_batches_tracked") == 0
 
@@ -351,7 +351,7 @@ def test_averages_of_models(tmp_path: Path) -> None:
 
 
 def test_a_pickle_is_an_error_and_a_state_dict_is_not(tmp_path: Path) -> None:
-    planned = torchalgo.optimize(Mixed(), (images(),), **options(tmp_path))
+    planned = torchalgo.optimize_training(Mixed(), (images(),), **options(tmp_path))
     for save in (pickle.dumps, lambda model: torch.save(model, io.BytesIO())):
         with pytest.raises(torchalgo.Error) as caught:
             save(planned)
@@ -365,14 +365,13 @@ def test_a_pickle_is_an_error_and_a_state_dict_is_not(tmp_path: Path) -> None:
 
 def wrong() -> Iterator[tuple[str, Callable[[], Any], Any, dict[str, Any]]]:
     x = (images(),)
-    yield "TA1001", Chain, x, {"training": "yes"}
+    yield "TA1001", Chain, x, {"max_error": 2}
+    yield "TA1001", Chain, x, {"settings": {}}
     yield "TA4201", Chain, x, {"overrides": {"*": "aten.conv"}}
-    yield "TA1003", Chain, x, {"objective": "energy"}
-    yield "TA1003", Chain, x, {"example_kwargs": {"x": x[0]}}
-    yield "TA1003", Chain, x, {"shapes": [(1, 8, 16, 16)]}
     yield "TA1003", Chain, (), {}
     yield "TA1003", Chain, None, {}
     yield "TA1003", Chain, (1.0,), {}
+    yield "TA1003", Chain, 1.0, {}
     yield "TA1003", lambda: torch.jit.script(Chain()), x, {}
     yield "TA1003", lambda: None, x, {}
     yield "TA1003", Chain, x, {"settings": torchalgo.Settings(mode="predict")}
@@ -385,13 +384,13 @@ def wrong() -> Iterator[tuple[str, Callable[[], Any], Any, dict[str, Any]]]:
 def test_wrong_arguments(tmp_path: Path, number: int) -> None:
     code, model, inputs, more = list(wrong())[number]
     with pytest.raises(torchalgo.Error) as caught:
-        torchalgo.optimize(model(), inputs, **options(tmp_path, **more))
+        torchalgo.optimize_training(model(), inputs, **options(tmp_path, **more))
     assert caught.value.code == code
 
 
 def test_an_error_of_the_model_itself_is_shown(tmp_path: Path) -> None:
     with pytest.raises(torchalgo.Error, match="Expected more than 1 value per channel"):
-        torchalgo.optimize(Chain(), (images(1, 8, 1, 1),), **options(tmp_path))
+        torchalgo.optimize_training(Chain(), (images(1, 8, 1, 1),), **options(tmp_path))
 
 
 def test_a_model_without_convolutions_runs_as_it_was_given(tmp_path: Path) -> None:
@@ -413,7 +412,7 @@ def train_in_a_process(rank: int, folder: Path) -> None:
     model = Mixed()
     model.dropout.p = 0.0
     exact = copy.deepcopy(model).double()
-    planned = torchalgo.optimize(model, (images(),), **options(folder / str(rank)))
+    planned = torchalgo.optimize_training(model, (images(),), **options(folder / str(rank)))
     for each, dtype in ((planned, torch.float32), (exact, torch.float64)):
         parallel = nn.parallel.DistributedDataParallel(each)
         optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
@@ -421,7 +420,7 @@ def train_in_a_process(rank: int, folder: Path) -> None:
             optimizer.zero_grad()
             weighted(parallel(images(seed=10 * step + rank).to(dtype))).backward()
             optimizer.step()
-    assert planned.planned_runs == 3 and planned.other_runs == 0
+    assert planned.planned_runs == 3 and planned.original_runs.total() == 0
     torch.save((planned.state_dict(), exact.state_dict()), folder / f"{rank}.pt")
     torch.distributed.destroy_process_group()
 

@@ -25,8 +25,8 @@ PRELUDE = """
     model = Chain(64)
     eager = copy.deepcopy(model)
     settings = torchalgo.Settings(cost_db=False, progress=False, run_untimed=True)
-    planned = torchalgo.optimize(
-        model, (images(*shape),), training=True, budget_s=3.0, settings=settings
+    planned = torchalgo.optimize_training(
+        model, (images(*shape),), budget_s=3.0, settings=settings
     )
 
     def step(model, x):
@@ -66,8 +66,8 @@ def test_want_of_memory_in_a_step_is_an_error_and_the_next_step_works() -> None:
         x = images(*shape)
         step(planned, x)
         big = images(32, *shape[1:])
-        own = torchalgo.optimize(
-            copy.deepcopy(model), (big,), training=True, plan=None, budget_s=0.5, settings=settings
+        own = torchalgo.optimize_training(
+            copy.deepcopy(model), (big,), plan=None, budget_s=0.5, settings=settings
         )
         used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         _, hard = resource.getrlimit(resource.RLIMIT_AS)

@@ -21,7 +21,7 @@ from torchalgo._train import guard
 
 def optimize(model: nn.Module, tmp_path: Path) -> torchalgo.TrainingModule:
     settings = torchalgo.Settings(cost_db=tmp_path / "costs.sqlite3", progress=False)
-    return torchalgo.optimize(model, (images(),), training=True, budget_s=20.0, settings=settings)
+    return torchalgo.optimize_training(model, (images(),), budget_s=20.0, settings=settings)
 
 
 def test_the_faster_side_runs_and_timing_changes_nothing(
@@ -45,12 +45,12 @@ def test_the_faster_side_runs_and_timing_changes_nothing(
     assert all(p.grad is None for p in model.parameters())
     assert slower.runs == "baseline" and "the baseline runs" in str(slower.plan)
     slower(images()).sum().backward()
-    assert slower.planned_runs == 0 and slower.other_runs > 0
+    assert slower.planned_runs == 0 and slower.original_runs.total() > 0
     assert copy.deepcopy(slower).runs == "baseline"
     unclear = optimize(Chain().train(), tmp_path)
     assert unclear.runs == "plan" and "no clear difference; the plan runs" in str(unclear.plan)
     unclear(images()).sum().backward()
-    assert unclear.planned_runs > 0 and unclear.other_runs == 0
+    assert unclear.planned_runs > 0 and unclear.original_runs.total() == 0
     assert given == [(guard.ROUNDS, guard.ROUNDS)] * 2
 
 

@@ -131,7 +131,7 @@ def test_slices_that_take_all_channels_do_not_cut_a_region(tmp_path: Path) -> No
     both = trio(Slices(), images(), tmp_path)
     check_one_region(both, images(), steps=2)
     both.check_step(images(2, 8, 9, 9))
-    assert both.planned.other_runs == 1
+    assert both.planned.original_runs.total() == 1
 
 
 class PartOfRows(Slices):
@@ -206,7 +206,7 @@ def test_views_of_channels_are_parts_of_a_region(
         assert sum(problem.startswith(f"{kind}_") for problem in problems) == count, kind
     both.check_step(images(2, 8, 9, 9))
     both.check_step(images(3, 8, 8, 8))
-    assert both.planned.other_runs == 2
+    assert both.planned.original_runs.total() == 2
 
 
 class RowsAsChannels(Views):
@@ -368,7 +368,7 @@ class DecidesByValues(Views):
 
 def test_code_that_decides_by_values_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(torchalgo.Error, match=r"TA1601 .* torch.fx.wrap"):
-        torchalgo.optimize(DecidesByValues(), (images(),), **options(tmp_path))
+        torchalgo.optimize_training(DecidesByValues(), (images(),), **options(tmp_path))
 
 
 def test_planning_changes_neither_the_model_nor_random_numbers(tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ def test_planning_changes_neither_the_model_nor_random_numbers(tmp_path: Path) -
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    torchalgo.optimize(model, (x,), **options(tmp_path))
+    torchalgo.optimize_training(model, (x,), **options(tmp_path))
     assert torch.equal(torch.rand(1), expected) and torch.equal(x, kept)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
@@ -450,7 +450,7 @@ class Showing(Counting):
 def test_a_forward_that_assigns_a_tensor_is_an_error(tmp_path: Path, model: type[Counting]) -> None:
     net = nn.Sequential(model())
     with pytest.raises(torchalgo.Error, match=r"TA1601 .*assigns a tensor to 0\.(count|features)"):
-        torchalgo.optimize(net, (images(),), **options(tmp_path))
+        torchalgo.optimize_training(net, (images(),), **options(tmp_path))
     assert not hasattr(net[0], "features")
 
 
@@ -462,7 +462,7 @@ def test_a_forward_that_decides_by_a_buffer_is_an_error(tmp_path: Path) -> None:
     model = Deciding(8, 8, 1)
     model.register_buffer("is_doubled", torch.tensor(True))
     with pytest.raises(torchalgo.Error, match="TA1601"):
-        torchalgo.optimize(model, (images(),), **options(tmp_path))
+        torchalgo.optimize_training(model, (images(),), **options(tmp_path))
 
 
 class BatchNormAct2d(nn.BatchNorm2d):
@@ -658,7 +658,7 @@ def test_stochastic_depth_draws_the_numbers_of_eager_and_cuts_no_region(
         eager.square().sum().backward()
     gradients = zip(both.planned.parameters(), both.eager.parameters(), strict=True)
     assert all(torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-3) for a, b in gradients)  # type: ignore[arg-type]
-    assert len(both.planned.plan.regions) == 2 and both.planned.other_runs == 0
+    assert len(both.planned.plan.regions) == 2 and both.planned.original_runs.total() == 0
     assert both.planned.plan.left_alone.count("dropout") == 1
     assert "2 x random numbers of stochastic depth, dropout" in str(both.planned.plan)
     names = [node.name for node in both.planned.plan.regions[0].nodes]

@@ -34,7 +34,7 @@ class Net(nn.Module):
 
 
 def planned_net(tmp_path: Path) -> torchalgo.TrainingModule:
-    return torchalgo.optimize(Net().train(), (images(),), **options(tmp_path))
+    return torchalgo.optimize_training(Net().train(), (images(),), **options(tmp_path))
 
 
 def loader() -> Any:
@@ -86,7 +86,7 @@ def test_lightning_trains_by_the_plan_after_each_validation(
     checks = [(mode, random) for name, mode, random in modes if name == "eval"]
     assert checks == [(False, False)] * (2 + 4 * BATCHES)
     regions = len(net.plan.regions)
-    assert net.planned_runs == 3 * 2 * BATCHES * regions and net.other_runs == 0
+    assert net.planned_runs == 3 * 2 * BATCHES * regions and net.original_runs.total() == 0
 
 
 def test_accelerate_trains_by_the_plan_after_each_validation(tmp_path: Path) -> None:
@@ -106,7 +106,10 @@ def test_accelerate_trains_by_the_plan_after_each_validation(tmp_path: Path) -> 
                 optimizer.zero_grad()
             model.eval()
             assert not is_random(accelerator.unwrap_model(model))
-    assert net.planned_runs == 3 * 2 * BATCHES * len(net.plan.regions) and net.other_runs == 0
+    assert (
+        net.planned_runs == 3 * 2 * BATCHES * len(net.plan.regions)
+        and net.original_runs.total() == 0
+    )
 
 
 def test_accelerate_s_mixed_precision_runs_the_model_as_it_was_given_and_says_why(
@@ -119,5 +122,5 @@ def test_accelerate_s_mixed_precision_runs_the_model_as_it_was_given_and_says_wh
     model = accelerator.prepare(net)
     with pytest.warns(UserWarning, match=r"torchalgo: torch.autocast is on"):
         assert model(images()).dtype is torch.float32
-    assert net.planned_runs == 0 and net.other_runs > 0
+    assert net.planned_runs == 0 and net.original_runs.total() > 0
     accelerate.state.AcceleratorState._reset_state(True)

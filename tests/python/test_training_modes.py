@@ -34,7 +34,7 @@ class Dropped(nn.Module):
 
 
 def plan_of(model: nn.Module, tmp_path: Path) -> torchalgo.TrainingModule:
-    return torchalgo.optimize(model.train(), (images(),), **options(tmp_path))
+    return torchalgo.optimize_training(model.train(), (images(),), **options(tmp_path))
 
 
 def is_random(model: nn.Module) -> bool:
@@ -75,14 +75,14 @@ def test_the_plan_and_dropout_come_back_after_any_switch(
     off: Switch, on: Switch, planned: tuple[torchalgo.TrainingModule, nn.Module]
 ) -> None:
     model, original = planned
-    others = model.other_runs
+    others = model.original_runs.total()
     off(model, original, False)
     assert not model.training and not original.training and not is_random(model)
     on(model, original, True)
     assert model.training and original.training
     before = model.planned_runs
     assert is_random(model)
-    assert model.planned_runs > before and model.other_runs == others == 0
+    assert model.planned_runs > before and model.original_runs.total() == others == 0
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_steps_around_a_validation_equal_eager_ones(tmp_path: Path) -> None:
             model.eval()
             for name, module in model.named_modules():
                 module.training = modes[name]
-    assert both.planned.other_runs == 0
+    assert both.planned.original_runs.total() == 0
 
 
 def test_copies_have_modes_of_their_own(
@@ -141,7 +141,7 @@ def test_the_model_s_own_train_and_eval_are_called(tmp_path: Path) -> None:
     assert model.evals == 1 and not model.training
     planned.train()
     assert model.training and not model.body[1].training
-    assert is_random(planned) and planned.planned_runs > 0 and planned.other_runs == 0
+    assert is_random(planned) and planned.planned_runs > 0 and planned.original_runs.total() == 0
 
 
 # ---- warnings ------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_a_warning_says_once_why_a_plan_does_not_run(
     assert not warned(model, images())
     change(model)
     (text,) = warned(model, images())
-    assert why in text and model.other_runs > 0
+    assert why in text and model.original_runs.total() > 0
     assert not warned(model, images())
 
 
@@ -221,16 +221,18 @@ def test_each_reason_has_a_warning_and_sizes_hide_no_other(
         (mode,) = warned(model, images())
     assert "looks at each operation" in mode
     model.body[0].weight = nn.Parameter(model.body[0].weight.detach().clone())  # type: ignore
-    assert not warned(model, images()) and model.other_runs == 5 * len(model.plan.regions)
+    assert not warned(model, images()) and model.original_runs.total() == 5 * len(
+        model.plan.regions
+    )
 
 
 def test_eval_mode_and_a_faster_baseline_do_not_warn(
     planned: tuple[torchalgo.TrainingModule, nn.Module],
 ) -> None:
     model = copy.deepcopy(planned[0])
-    assert not warned(model.eval(), images()) and model.other_runs == 0
+    assert not warned(model.eval(), images()) and model.original_runs.total() == 0
     model.train().__dict__.update(runs="baseline")
-    assert not warned(model, images()) and model.other_runs > 0
+    assert not warned(model, images()) and model.original_runs.total() > 0
 
 
 def test_the_warning_names_the_line_of_the_call(

@@ -31,8 +31,8 @@ Plan = torchalgo.TrainingPlan
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> torchalgo.TrainingModule:
     settings = torchalgo.Settings(cost_db=False, progress=False)
-    return torchalgo.optimize(
-        Mixed().train(), (images(),), training=True, budget_s=60.0, settings=settings
+    return torchalgo.optimize_training(
+        Mixed().train(), (images(),), budget_s=60.0, settings=settings
     )
 
 
@@ -91,8 +91,8 @@ def test_the_text_tells_what_planning_the_directions_together_gains(
     plan = Plan([dataclasses.replace(region, comparisons=staged)])
     assert "so planning them together gains 2.5%" in str(plan)
     settings = torchalgo.Settings(cost_db=False, progress=False, run_untimed=True)
-    chain = torchalgo.optimize(
-        Chain(), (images(),), training=True, budget_s=float("inf"), settings=settings
+    chain = torchalgo.optimize_training(
+        Chain(), (images(),), budget_s=float("inf"), settings=settings
     )
     (region,) = chain.plan.regions
     assert region.comparisons["staged"] >= region.cost_us
@@ -110,7 +110,7 @@ def test_profilers_see_the_primitives_and_layers(
     planned: torchalgo.TrainingModule, tmp_path: Path
 ) -> None:
     model = Mixed()
-    own = torchalgo.optimize(
+    own = torchalgo.optimize_training(
         model, (images(),), plan=planned.plan, **options(tmp_path, budget_s=None)
     )
     cpu = [torch.profiler.ProfilerActivity.CPU]
@@ -154,20 +154,20 @@ def test_a_saved_plan_runs_again_without_measuring(
 def test_plans_of_others_are_refused(planned: torchalgo.TrainingModule, tmp_path: Path) -> None:
     given = options(tmp_path, budget_s=None)
     with pytest.raises(torchalgo.Error, match=r"TA2201 .* region that begins with 0"):
-        torchalgo.optimize(Chain(), (images(),), plan=planned.plan, **given)
+        torchalgo.optimize_training(Chain(), (images(),), plan=planned.plan, **given)
     with pytest.raises(torchalgo.Error, match="TA2201"):  # another batch size
-        torchalgo.optimize(Mixed(), (images(3, 8, 16, 16),), plan=planned.plan, **given)
+        torchalgo.optimize_training(Mixed(), (images(3, 8, 16, 16),), plan=planned.plan, **given)
     with pytest.raises(
         torchalgo.Error, match=r"TA1004 .* plan is Plan, expected a torchalgo.Train"
     ):
-        torchalgo.optimize(Mixed(), (images(),), plan=planned.plan.regions[0], **given)
+        torchalgo.optimize_training(Mixed(), (images(),), plan=planned.plan.regions[0], **given)
     with pytest.raises(torchalgo.Error, match=r"TA1002 .*budget_s=3.0 has no effect"):
-        torchalgo.optimize(
+        torchalgo.optimize_training(
             Mixed(), (images(),), plan=planned.plan, **options(tmp_path, budget_s=3.0)
         )
     with pytest.raises(torchalgo.Error, match="TA1004"):
         model: Any = Mixed().eval()
-        torchalgo.optimize(model, images(), plan=planned.plan)  # type: ignore[call-overload]
+        torchalgo.optimize(model, images(), plan=planned.plan)  # type: ignore[arg-type]
 
 
 # ---- overrides -----------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_overrides_fix_the_primitive_of_one_direction(tmp_path: Path) -> None:
 )
 def test_wrong_overrides_say_what_is_expected(overrides: Any, text: str, tmp_path: Path) -> None:
     with pytest.raises(torchalgo.Error, match=text):
-        torchalgo.optimize(Mixed(), (images(),), overrides=overrides, **options(tmp_path))
+        torchalgo.optimize_training(Mixed(), (images(),), overrides=overrides, **options(tmp_path))
 
 
 # ---- the limit of memory -------------------------------------------------------------------------
@@ -261,14 +261,14 @@ def test_a_limit_of_memory_recomputes_results_and_changes_no_gradient(tmp_path: 
 @pytest.mark.usefixtures("one_layout")
 def test_a_limit_that_no_plan_keeps_is_an_error_with_the_least(tmp_path: Path) -> None:
     with pytest.raises(torchalgo.Error, match=r"TA2301 .* still keeps (\d+) bytes") as problem:
-        torchalgo.optimize(Mixed(), (images(),), **limited(1000, tmp_path))
+        torchalgo.optimize_training(Mixed(), (images(),), **limited(1000, tmp_path))
     least = re.search(r"still keeps (\d+)", str(problem.value))
     assert least is not None
     limit = int(least[1])
     assert kept(trio(Mixed(), images(), tmp_path, **limited(limit, tmp_path))) == limit
     with pytest.raises(torchalgo.Error, match=r"TA1001 .*memory_limit_bytes=-1"):
         torchalgo.Settings(memory_limit_bytes=-1)
-    with pytest.raises(torchalgo.Error, match=r"TA1003 .*memory_limit_bytes=5 .*training=True"):
+    with pytest.raises(torchalgo.Error, match=r"TA1003 .*memory_limit_bytes=5 .*optimize_training"):
         settings = torchalgo.Settings(memory_limit_bytes=5)
         torchalgo.optimize(nn.Conv2d(8, 8, 3).eval(), images(), settings=settings)
 
@@ -335,11 +335,13 @@ def test_a_plan_and_a_limit_or_overrides_exclude_each_other(
     given = options(tmp_path, budget_s=None)
     limit = dataclasses.replace(given["settings"], memory_limit_bytes=10**9)
     with pytest.raises(torchalgo.Error, match=r"TA1002 .*memory_limit_bytes=1000000000 has no"):
-        torchalgo.optimize(Mixed(), (images(),), plan=planned.plan, **{**given, "settings": limit})
+        torchalgo.optimize_training(
+            Mixed(), (images(),), plan=planned.plan, **{**given, "settings": limit}
+        )
     with pytest.raises(
         torchalgo.Error, match=r"TA1002 .*plan and overrides, expected one of them$"
     ):
-        torchalgo.optimize(
+        torchalgo.optimize_training(
             Mixed(), (images(),), plan=planned.plan, overrides={"left": {"forward": "aten.conv"}},
             **given,
         )  # fmt: skip
@@ -367,10 +369,10 @@ def test_the_primitives_of_a_given_plan_are_checked_once(
     monkeypatch.setattr(tuning.Bench, "on", lambda *_: fake.bench())
     given = options(tmp_path, budget_s=None)
     assert own_primitives(plan)
-    torchalgo.optimize(Mixed(), (images(),), plan=plan, **given)
+    torchalgo.optimize_training(Mixed(), (images(),), plan=plan, **given)
     assert set(fake.checked) == own_primitives(plan) and not fake.measured
     fake.checked.clear()
-    torchalgo.optimize(Mixed(), (images(),), plan=plan, **given)
+    torchalgo.optimize_training(Mixed(), (images(),), plan=plan, **given)
     assert not fake.checked
 
 
@@ -387,7 +389,7 @@ def test_a_given_plan_with_a_wrong_primitive_is_refused(
     for _ in range(2):  # the second time, the database has the verdict
         checks = len(fake.checked)
         with pytest.raises(torchalgo.Error, match=rf"TA2204 .* has {re.escape(name)} for "):
-            torchalgo.optimize(Mixed(), (images(),), plan=plan, **given)
+            torchalgo.optimize_training(Mixed(), (images(),), plan=plan, **given)
     assert len(fake.checked) == checks
 
 
@@ -399,9 +401,11 @@ def test_a_given_plan_whose_primitive_failed_in_tuning_is_refused(
     name = sorted(own_primitives(plan))[0][1]
     fake.check_errors = {name: 0.1}
     monkeypatch.setattr(tuning.Bench, "on", lambda *_: fake.bench())
-    torchalgo.optimize(Mixed(), (images(),), **options(tmp_path))
+    torchalgo.optimize_training(Mixed(), (images(),), **options(tmp_path))
     with pytest.raises(torchalgo.Error, match="TA2204"):
-        torchalgo.optimize(Mixed(), (images(),), plan=plan, **options(tmp_path, budget_s=None))
+        torchalgo.optimize_training(
+            Mixed(), (images(),), plan=plan, **options(tmp_path, budget_s=None)
+        )
 
 
 def test_nothing_is_proven_of_times_that_were_not_measured(
@@ -421,7 +425,7 @@ def test_nothing_is_proven_of_times_that_were_not_measured(
 
 def test_a_plan_of_a_call_without_time_proves_nothing(tmp_path: Path) -> None:
     given = options(tmp_path, budget_s=1e-3)
-    planned = torchalgo.optimize(Chain().train(), (images(),), **given)
+    planned = torchalgo.optimize_training(Chain().train(), (images(),), **given)
     assert "not proven optimal: " in str(planned.plan)
     assert " times were not measured" in str(planned.plan)
     assert str(saved(planned, tmp_path)).count("times were not measured") == 1

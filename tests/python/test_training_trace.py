@@ -118,14 +118,14 @@ def test_code_that_a_trace_does_not_repeat_is_an_error(
     net = model()
     state = torch.get_rng_state()
     with pytest.raises(torchalgo.Error, match=f"TA1601.*{text}"):
-        torchalgo.optimize(net, (images(),), **options(tmp_path))
+        torchalgo.optimize_training(net, (images(),), **options(tmp_path))
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_forward_with_any_number_of_tensors_is_an_error(tmp_path: Path) -> None:
     inputs = (images(), images(), images())
     with pytest.raises(torchalgo.Error, match=r"TA1601.*\*rest"):
-        torchalgo.optimize(AnyNumber(), inputs, **options(tmp_path))
+        torchalgo.optimize_training(AnyNumber(), inputs, **options(tmp_path))
 
 
 class IfTensor(OneConv):
@@ -218,7 +218,7 @@ def test_a_forward_that_is_set_on_a_layer_is_called(is_before: bool, tmp_path: P
     patch(eager)
     if is_before:
         patch(model)
-    planned = torchalgo.optimize(model, (images(),), **options(tmp_path))
+    planned = torchalgo.optimize_training(model, (images(),), **options(tmp_path))
     if not is_before:
         patch(model)
     torch.testing.assert_close(planned(images()), eager(images()))
@@ -226,11 +226,11 @@ def test_a_forward_that_is_set_on_a_layer_is_called(is_before: bool, tmp_path: P
 
 def test_a_forward_that_is_set_on_the_model_is_an_error_or_runs(tmp_path: Path) -> None:
     model = OneConv()
-    planned = torchalgo.optimize(model, (images(),), **options(tmp_path))
+    planned = torchalgo.optimize_training(model, (images(),), **options(tmp_path))
     model.forward = types.MethodType(lambda self, x: 2 * self.conv(x), model)
     torch.testing.assert_close(planned(images()), 2 * model.conv(images()))
     with pytest.raises(torchalgo.Error, match=r"TA1601.*forward was set on the model"):
-        torchalgo.optimize(model, (images(),), **options(tmp_path))
+        torchalgo.optimize_training(model, (images(),), **options(tmp_path))
 
 
 class OwnState(nn.Sequential):
@@ -243,7 +243,7 @@ class OwnState(nn.Sequential):
 
 def test_the_models_own_state_is_saved_and_loaded(tmp_path: Path) -> None:
     model = OwnState(nn.Conv2d(8, 8, 1))
-    planned = torchalgo.optimize(model, (images(),), **options(tmp_path))
+    planned = torchalgo.optimize_training(model, (images(),), **options(tmp_path))
     state = copy.deepcopy(model.state_dict())
     assert planned.state_dict().keys() == state.keys() >= {"_extra_state"}
     assert nn.Sequential(planned).state_dict().keys() >= {"0._extra_state", "0.0.weight"}

@@ -126,7 +126,9 @@ def test_an_error_names_the_rank() -> None:
         tune(make_model(), torch.rand(1, 3, 24, 24), budget_s=-1)
 
 
-def test_an_interrupt_waits_for_the_end_of_an_exchange() -> None:
+def test_an_interrupt_waits_for_the_end_of_an_exchange(request: pytest.FixtureRequest) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     steps = []
     with pytest.raises(KeyboardInterrupt), interrupts_wait():
         signal.raise_signal(signal.SIGINT)

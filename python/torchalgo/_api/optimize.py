@@ -7,10 +7,10 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.export import ExportedProgram
 
 from torchalgo._api.parts import plan_parts
@@ -27,9 +27,11 @@ from torchalgo._capture.example_calls import CallShapes, ModelCall, example_call
 from torchalgo._capture.freeze import check_model
 from torchalgo._capture.fx_model import exported_model
 from torchalgo._capture.kept_model import KeptModel, kept_model
+from torchalgo._capture.keywords import known_keywords
 from torchalgo._capture.reference import copied
 from torchalgo._capture.seen import NoCaptureError
 from torchalgo._capture.settings import (
+    IN_SETTINGS,
     Options,
     Plans,
     Settings,
@@ -57,27 +59,14 @@ from torchalgo._run.as_given import AsGiven
 from torchalgo._run.model_watch import hooks_of
 from torchalgo._run.optimized import Optimized
 from torchalgo._run.original import Original, Planned
-from torchalgo._train.module import TrainingModule
-from torchalgo._train.optimize import optimize_training
-from torchalgo._train.overrides import DirectionOverrides
-from torchalgo._train.plan import TrainingPlan
-
-DEFAULTS = Settings()
 
 
-@overload
-def optimize(
-    model: nn.Module,
-    example_inputs: Any,
-    *,
-    overrides: DirectionOverrides | None = None,
-    plan: TrainingPlan | None = None,
-    training: Literal[True],
-    budget_s: float | None = None,
-    max_error: float | None = None,
-    settings: Settings = DEFAULTS,
-) -> TrainingModule: ...
-@overload
+@known_keywords(
+    {
+        **IN_SETTINGS,
+        "training": "is a function of its own: torchalgo.optimize_training(model, (x,))",
+    }
+)
 def optimize(
     model: nn.Module | ExportedProgram,
     example_inputs: Any = None,
@@ -86,28 +75,12 @@ def optimize(
     shapes: Sequence[CallShapes] | None = None,
     overrides: Mapping[str, str] | None = None,
     plan: Plan | Plans | None = None,
-    training: Literal[False] = False,
     budget_s: float | None = None,
     objective: Objective = "latency",
     max_error: float | None = None,
     validation: Sequence[Any] = (),
-    settings: Settings = DEFAULTS,
-) -> Optimized: ...
-def optimize(
-    model: nn.Module | ExportedProgram,
-    example_inputs: Any = None,
-    *,
-    example_kwargs: Mapping[str, Any] | None = None,
-    shapes: Sequence[CallShapes] | None = None,
-    overrides: Mapping[str, str] | DirectionOverrides | None = None,
-    plan: Plan | Plans | TrainingPlan | None = None,
-    training: bool = False,
-    budget_s: float | None = None,
-    objective: Objective = "latency",
-    max_error: float | None = None,
-    validation: Sequence[Any] = (),
-    settings: Settings = DEFAULTS,
-) -> Optimized | TrainingModule:
+    settings: Settings | None = None,
+) -> Optimized:
     """Returns a module that computes the same as `model`, with the fastest algorithm per layer.
 
     A primitive is an algorithm with the memory layouts of its input and its result. A plan chooses
@@ -122,6 +95,7 @@ def optimize(
     Args:
         model: the model in eval mode, on the CPU or on a GPU; it is not modified. An nn.Module is
             traced, or scripted if it branches on tensor values. A ScriptModule is taken as it is.
+            For a model in train mode, see torchalgo.optimize_training.
             A program from torch.export has its own example inputs, and runs the sizes that its
             dynamic_shapes allow.
             On a GPU, torch.backends.cudnn.deterministic and .conv.fp32_precision (or .allow_tf32)
@@ -138,14 +112,9 @@ def optimize(
             shapes run the nearest plan, see docs/shapes.md.
         overrides: a dict from globs of layer names to primitives. `*` also matches dots. Later
             entries override earlier ones. A name without variant allows all its variants. Layouts
-            stay free. With training=True, a dict from globs to dicts from directions to primitives,
-            such as {"layer1.*": {"backward_filter": "aten.conv"}}.
+            stay free.
         plan: a plan to apply without measuring. If it is a dict of several plans, as
-            torchalgo.load_plans returns, each is applied to the inputs of its shapes. With
-            training=True, a torchalgo.TrainingPlan.
-        training: True for a model in train mode, whose parameters change. The result is a
-            torchalgo.TrainingModule with the same parameters, see docs/training.md. It needs a
-            tensor or several as example inputs.
+            torchalgo.load_plans returns, each is applied to the inputs of its shapes.
         budget_s: the most seconds of the whole call. None: 90 s for each plan. float("inf"): no
             limit. If the time is short, fewer primitives are measured, and the plan may be slower.
             Several plans get equal parts of the time. See "Time" in docs/measuring.md.
@@ -161,7 +130,7 @@ def optimize(
             later calls inside of it, whose results have the types that autocast gives them.
         validation: a list of other inputs, each like example_inputs. The plan does not depend on
             them. The largest error of the outputs for them is in `fast.plan.validation_error`.
-        settings: the rare options, see torchalgo.Settings.
+        settings: the rare options, see torchalgo.Settings. None: all of them have their defaults.
 
     Returns: an Optimized module with the same result up to rounding. `print(fast.plan)` explains
         the plan. `fast.runs` is usually "plan". It is "single_layout" if the best plan in one
@@ -180,16 +149,11 @@ def optimize(
         settings,
         overrides=overrides,
         plan=plan,
-        training=training,
         budget_s=budget_s,
         objective=objective,
-        max_error=max_error if max_error is not None else default_error(model, training),
+        max_error=max_error if max_error is not None else default_error(model),
         autocast=in_autocast(model),
     )
-    if options.training:
-        return _train(
-            model, example_inputs, options, is_plain=not example_kwargs and shapes is None
-        )
     if isinstance(model, ExportedProgram):
         if example_inputs is None and example_kwargs is None and shapes is None:
             example_inputs = model.example_inputs[0]
@@ -234,24 +198,6 @@ def _worst_error(fast: nn.Module, model: nn.Module, calls: Sequence[ModelCall]) 
             output_error(leaves_of(fast(*copied(args), **kwargs)), [*map(in_f64, own)])
             for (args, kwargs), own in zip(calls, expected, strict=True)
         )
-
-
-def _train(model: Any, inputs: Any, options: Options, *, is_plain: bool) -> TrainingModule:
-    tensors = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs or ())
-    if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
-        raise Error(
-            f"TA1003 optimize: training=True and the model is {type(model).__name__}, expected a"
-            " torch.nn.Module that is not scripted"
-        )
-    if not is_plain or not tensors or not all(isinstance(x, Tensor) for x in tensors):
-        raise Error(
-            "TA1003 optimize: training=True needs example inputs that are tensors, without"
-            " keyword arguments and shapes: optimize(model, (x,), training=True)"
-        )
-    call = CallContext.start(Deadline(budget_of_call(options.budget_s)), Progress(options.progress))
-    with contextlib.ExitStack() as opened:
-        store = opened.enter_context(CostStore.of_call(options.cost_db, is_fresh=options.fresh))
-        return optimize_training(model, tensors, options, store, call)
 
 
 def plan_calls(

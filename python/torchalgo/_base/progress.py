@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Progress of tuning: a bar on a terminal, plain lines elsewhere, or the caller's function."""
+"""Progress of tuning: a bar on a terminal or in a notebook, else lines, or a caller's function."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from torchalgo_cli.waiting import SILENCE_S, beside
 if TYPE_CHECKING:
     import rich.progress
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("torchalgo")  # the name of all loggers of the package
 
 # A count is drawn at most once in so many seconds. Its first and its last event are always drawn.
-LINE_EVERY_S, BAR_EVERY_S = 5.0, 0.1
+LINE_EVERY_S, BAR_EVERY_S, NOTEBOOK_EVERY_S = 5.0, 0.1, 0.5
+NOTEBOOK_COLUMNS = 100
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,9 @@ class Progress:
 
 
 class _Display:
-    """Shows one call's events: a bar on a terminal, plain lines elsewhere. Two threads may use it.
+    """Shows one call's events. Two threads may use it.
+
+    A terminal gets a bar, a notebook one line that is overwritten, and a file plain lines.
 
     `told_at` is the time of the last output, on the clock of time.monotonic.
     """
@@ -206,6 +209,8 @@ class _Display:
         self._count = Event("")  # the last event, while a count is open
         self._counted_at, self._has_ended = float("-inf"), False
         self._bar: rich.progress.Progress | None = None
+        self._is_notebook = type(self._stream).__module__.startswith("ipykernel.")
+        self._line = ""  # what the last line of a notebook shows, until it ends
 
     def show(self, event: Event) -> None:
         if callable(self.target):
@@ -225,6 +230,8 @@ class _Display:
             self._count, bar, self._bar = Event(""), self._bar, None
             if bar is not None:
                 bar.stop()
+            if self._line:
+                self._overwrite("", "\n")
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -241,7 +248,8 @@ class _Display:
             self._count = Event("") if is_end else event
             if event.done == 0:
                 self._counted_at, self._has_ended = float("-inf"), False
-            is_soon = now - self._counted_at < (BAR_EVERY_S if is_bar else LINE_EVERY_S)
+            other_s = NOTEBOOK_EVERY_S if self._is_notebook else LINE_EVERY_S
+            is_soon = now - self._counted_at < (BAR_EVERY_S if is_bar else other_s)
             if self._has_ended if is_end else is_soon:
                 return
             self._counted_at, self._has_ended = now, is_end
@@ -251,6 +259,12 @@ class _Display:
                 (task,) = self._bar.task_ids
                 self._bar.update(task, completed=event.done, total=event.total, description=text)
                 self._bar.refresh()
+            elif self._is_notebook:
+                done = round(24 * event.share)
+                bar = "#" * done + "." * (24 - done)
+                self._overwrite(
+                    f"torchalgo: [{bar}] {event.count}  {event.text}"[:NOTEBOOK_COLUMNS]
+                )
             else:
                 self._write(f"tuning {event.count}: {event.text}")
         self.told_at = now
@@ -260,9 +274,18 @@ class _Display:
         if self._bar is not None:
             # Above the bar.
             self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        elif self._line:
+            self._overwrite(line, "\n")
         else:
             self._stream.write(f"{line}\n")
         self._stream.flush()
+
+    def _overwrite(self, text: str, end: str = "") -> None:
+        """Replaces the last line. The next text is on a line of its own if `end` is a newline."""
+        shown = text or self._line
+        self._stream.write(f"\r{shown.ljust(len(self._line))}{end}")
+        self._stream.flush()
+        self._line = "" if end else shown
 
 
 def _start_bar(stream: TextIO) -> rich.progress.Progress:

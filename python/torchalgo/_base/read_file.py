@@ -42,6 +42,23 @@ def path_of(path: Any, caller: str) -> Path:
         ) from None
 
 
+def read_object(file: Any, caller: str) -> io.BytesIO:
+    """Returns the rest of a file object that was opened for reading bytes.
+
+    Raises: torchalgo.Error if it cannot be read, or gives text.
+    """
+    try:
+        data = file.read()
+    except (OSError, ValueError) as problem:  # such as that of a closed file
+        raise Error(f"TA2004 {caller}: cannot read the file object: {problem}") from None
+    if not isinstance(data, bytes):
+        raise Error(
+            f"TA1001 {caller}: the file object gives {type(data).__name__}, expected bytes: open"
+            ' the file with mode "rb"'
+        )
+    return io.BytesIO(data)
+
+
 def file_at(path: Any, caller: str) -> Path:
     """Returns the path of a regular file, which has an end.
 
@@ -80,10 +97,10 @@ def check_size(data: bytes, name: object, caller: str, most_bytes: int) -> bytes
     return data
 
 
-def is_archive(path: Path) -> bool:
+def is_archive(file: Path | io.BytesIO) -> bool:
     """Returns whether the file is a zip archive, as torch.save and torch.jit.save write."""
     try:
-        return zipfile.is_zipfile(path)
+        return zipfile.is_zipfile(file)
     except OSError:
         return False
 

@@ -8,6 +8,7 @@ import errno
 import os
 import secrets
 from pathlib import Path
+from typing import Any
 
 from torchalgo._base.read_file import path_of
 from torchalgo._C import Error
@@ -33,6 +34,21 @@ def write_file(path: str | Path, data: bytes | str, caller: str) -> None:
         _replace(target, raw)
     except (OSError, ValueError) as problem:
         raise Error(f"TA2001 {caller}: cannot write {path}: {_reason(problem)}") from None
+
+
+def write_object(file: Any, data: bytes, caller: str) -> None:
+    """Writes `data` to a file object that was opened for writing bytes.
+
+    Raises: torchalgo.Error if it takes no bytes, or cannot be written.
+    """
+    try:
+        file.write(data)
+    except TypeError:
+        raise Error(
+            f'TA1001 {caller}: the file object takes no bytes: open the file with mode "wb"'
+        ) from None
+    except (OSError, ValueError) as problem:  # such as that of a closed file
+        raise Error(f"TA2001 {caller}: cannot write the file object: {_reason(problem)}") from None
 
 
 def _replace(target: Path, data: bytes) -> None:

@@ -305,7 +305,7 @@ def as_tensor_models(
         autocast: True if later calls are inside of torch.autocast in bf16.
     Raises: torchalgo.Error as `as_tensor_model`, or if results differ in more than their tensors.
     """
-    refuse_autocast()
+    refuse_autocast("optimize")
     models = []
     for args, kwargs in calls:
         arguments = (*args, *kwargs.values())
@@ -341,12 +341,12 @@ def as_tensor_models(
     return models
 
 
-def refuse_autocast() -> None:
+def refuse_autocast(caller: str) -> None:
     """Raises torchalgo.Error inside of torch.autocast."""
     if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
         raise Error(
-            "TA1118 optimize: torch.autocast is on, which changes dtypes inside the model. Call"
-            " optimize outside of torch.autocast, with a model of the wanted dtype, such as"
+            f"TA1118 {caller}: torch.autocast is on, which changes dtypes inside the model. Call"
+            f" {caller} outside of torch.autocast, with a model of the wanted dtype, such as"
             ' model.bfloat16(), or for a model on the CPU inside of torch.autocast("cpu",'
             " dtype=torch.bfloat16)"
         )

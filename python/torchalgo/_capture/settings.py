@@ -16,11 +16,18 @@ from torchalgo._base.f32_precision import cpu_precisions
 from torchalgo._base.progress import Event, Progress
 from torchalgo._C import Error
 from torchalgo._capture.freeze import device_of
+from torchalgo._capture.keywords import known_keywords
 from torchalgo._capture.shapes import plan_for
 from torchalgo._ir.choices import near
 from torchalgo._ir.costs import MAX_ERROR
 from torchalgo._ir.overrides import names_type
 from torchalgo._ir.plan import OBJECTIVES, Objective, Plan
+
+# The arguments of optimize beside the model, its inputs and the settings.
+OF_OPTIMIZE = (
+    "example_kwargs", "shapes", "overrides", "plan", "budget_s", "objective", "max_error",
+    "validation",
+)  # fmt: skip
 
 Mode = Literal["tune", "predict"]
 Plans = Sequence[Plan] | Mapping[str, Plan]  # for several shapes, such as the result of load_plans
@@ -54,10 +61,10 @@ def allows_coarse_types(max_error: float) -> bool:
     return max_error >= LEAST_COARSE_ERROR
 
 
-def default_error(model: object, training: bool) -> float:
-    """Returns max_error for a call that gives none, see torchalgo.optimize."""
+def default_error(model: object) -> float:
+    """Returns max_error for a call of optimize that gives none."""
     is_allowed = _is_on_cpu(model) and "bf16" in cpu_precisions()
-    return BF16_ERROR if not training and (is_allowed or in_autocast(model)) else MAX_ERROR
+    return BF16_ERROR if is_allowed or in_autocast(model) else MAX_ERROR
 
 
 def in_autocast(model: object) -> bool:
@@ -72,7 +79,7 @@ def _is_on_cpu(model: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The rare options of torchalgo.optimize and torchalgo.tune.tune.
+    """The rare options of optimize, optimize_training and torchalgo.tune.tune.
 
         settings = torchalgo.Settings(cost_db="costs.db", weight_limit_bytes=100_000_000)
         fast = torchalgo.optimize(model, x, settings=settings)
@@ -86,7 +93,7 @@ class Settings:
             PyTorch's own algorithm instead.
         run_untimed: True runs the plan even if it was not timed against PyTorch, because the budget
             was over or Ctrl-C was pressed. Otherwise the frozen model runs, and `plan.guard` says
-            why. With training=True, the plan runs and is not timed at all.
+            why. In optimize_training, the plan runs and is not timed at all.
         cost_db: the cost database to read and to append to. None: the user's own, in
             `$TORCHALGO_CACHE_DIR` or the XDG cache. False: none. See docs/database.md.
         fresh: True ignores costs, checks and times that the database has for this model, device and
@@ -103,9 +110,9 @@ class Settings:
             in the order in which a primitive reads them; the model's own weights are not counted.
             The plan is the cheapest one that keeps the limit. None: no limit. With several plans,
             the limit holds for each.
-        memory_limit_bytes: with training=True, the most bytes that the forward pass keeps for the
-            gradients. If the fastest plan keeps more, results of batch norms are computed again in
-            the backward pass, which takes time. If that is not enough, an error tells what is
+        memory_limit_bytes: for optimize_training, the most bytes that the forward pass keeps for
+            the gradients. If the fastest plan keeps more, results of batch norms are computed again
+            in the backward pass, which takes time. If that is not enough, an error tells what is
             still kept. None: no limit.
         max_componentwise_error: the largest error of a single result of a convolution, relative to
             the sum of the sizes of its terms. It is found on an image with pixels that are 1e4
@@ -172,13 +179,28 @@ class Settings:
             )
 
 
+# A replaced __init__ has its own signature, so that help() and type checkers see the fields.
+Settings.__init__ = known_keywords(  # type: ignore[method-assign]
+    dict.fromkeys(OF_OPTIMIZE, "is an argument of torchalgo.optimize, not of Settings")
+)(Settings.__init__)
+
+# For functions that take settings: where their fields belong.
+IN_SETTINGS = {
+    name: f"is a field of Settings: pass settings=torchalgo.Settings({name}=...)"
+    for name in Settings.__dataclass_fields__
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options(Settings):
-    """All arguments of optimize beside the model and its inputs. Its docstring describes them."""
+    """All arguments of optimize or optimize_training beside the model and its inputs.
+
+    Their docstrings describe them.
+    """
 
     overrides: Mapping[str, Any] | None = None
     plan: Any = None  # Plan, Plans or, if training, TrainingPlan
-    training: bool = False
+    training: bool = False  # True: of optimize_training
     budget_s: float | None = None
     objective: Objective = "latency"
     max_error: float = MAX_ERROR
@@ -197,14 +219,16 @@ class Options(Settings):
         return is_mapping and any(map(names_type, (self.overrides or {}).values()))
 
     @staticmethod
-    def of(settings: Settings, **arguments: Any) -> Options:
+    def of(settings: Settings | None, **arguments: Any) -> Options:
         """Returns the options of a call with `settings` and these other arguments.
 
         Raises: torchalgo.Error if an argument, or a combination, is not possible.
         """
+        settings = Settings() if settings is None else settings
         if not isinstance(settings, Settings):
+            caller = _caller(bool(arguments.get("training")))
             raise Error(
-                f"TA1001 optimize: settings is {type(settings).__name__}, expected"
+                f"TA1001 {caller}: settings is {type(settings).__name__}, expected"
                 " torchalgo.Settings(...)"
             )
         own = {name: getattr(settings, name) for name in Settings.__dataclass_fields__}
@@ -225,18 +249,16 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def _caller(is_training: bool) -> str:
+    return "optimize_training" if is_training else "optimize"
+
+
 def _check(options: Options) -> None:
-    if type(options.training) is not bool:
-        raise Error(f"TA1001 optimize: training={options.training!r}, expected True or False")
-    if options.training and options.objective != "latency":
-        raise Error(
-            f"TA1003 optimize: training=True minimizes time only, got objective="
-            f'{options.objective!r}: use objective="latency"'
-        )
+    caller = _caller(options.training)
     if not options.training and options.memory_limit_bytes is not None:
         raise Error(
             f"TA1003 optimize: memory_limit_bytes={options.memory_limit_bytes} limits what training"
-            " keeps for the gradients: use training=True, or leave it out"
+            " keeps for the gradients: use optimize_training, or leave it out"
         )
     _check_word("optimize", "objective", options.objective, OBJECTIVES)
     if options.mode == "predict" and options.objective != "latency":
@@ -245,24 +267,20 @@ def _check(options: Options) -> None:
             f' objective={options.objective!r}: use objective="latency" or mode="tune"'
         )
     if options.plan is not None and options.overrides:
-        raise Error(
-            "TA1002 optimize: got both plan and overrides, expected one of them"
-            + (
-                ""
-                if options.training
-                else ": use optimize(model, x, plan=plan.with_overrides(...))"
-            )
+        advice = (
+            "" if options.training else ": use optimize(model, x, plan=plan.with_overrides(...))"
         )
+        raise Error(f"TA1002 {caller}: got both plan and overrides, expected one of them{advice}")
     for field in dataclasses.fields(options) if options.plan is not None else ():
         value = getattr(options, field.name)
         if field.name in OF_TUNING and value != field.default:
             raise Error(
-                f"TA1002 optimize: plan= is applied as it is, so {field.name}={value!r} has no"
+                f"TA1002 {caller}: plan= is applied as it is, so {field.name}={value!r} has no"
                 f" effect: leave {field.name} out, or leave plan= out to make a new plan"
             )
     if not _is_number(options.max_error) or not 0 < options.max_error < 1:
         raise Error(
-            f"TA1001 optimize: max_error={options.max_error!r}, expected a number between 0 and 1,"
+            f"TA1001 {caller}: max_error={options.max_error!r}, expected a number between 0 and 1,"
             " such as 1e-5, or 1e-2 to allow layers in bf16"
         )
     if not options.training:
@@ -270,7 +288,7 @@ def _check(options: Options) -> None:
     seconds = options.budget_s
     if seconds is not None and (not _is_number(seconds) or not seconds > 0):
         raise Error(
-            f"TA1001 optimize: budget_s={seconds!r}, expected a number of seconds above 0, None (90"
+            f"TA1001 {caller}: budget_s={seconds!r}, expected a number of seconds above 0, None (90"
             ' s), or float("inf") (no limit)'
         )
 

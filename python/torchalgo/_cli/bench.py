@@ -16,6 +16,7 @@ import torch
 
 from torchalgo import _C
 from torchalgo._api.optimize import optimize
+from torchalgo._api.optimize_training import optimize_training
 from torchalgo._api.profile import COLD_BYTES
 from torchalgo._C import Error, matches_name
 from torchalgo._capture.example_calls import random_inputs
@@ -99,10 +100,9 @@ def _times_of_steps(args: argparse.Namespace) -> CallTimes:
     inputs = random_inputs(model, args.input)
     own, plain, last = (copy.deepcopy(model) for _ in range(3))
     last = last.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    planned = optimize(
+    planned = optimize_training(
         own,
         inputs,
-        training=True,
         plan=None if args.plan is None else TrainingPlan.load(args.plan),
         max_error=args.max_error,
         settings=Settings(run_untimed=True, progress=not args.json),

@@ -9,7 +9,7 @@ import json
 import torch
 from torch import nn
 
-from torchalgo._api.optimize import optimize
+from torchalgo._api.optimize_training import optimize_training
 from torchalgo._C import Error
 from torchalgo._capture.example_calls import random_inputs
 from torchalgo._cli.tuning_flags import end_code, on_device, tuning_arguments
@@ -29,15 +29,20 @@ def optimize_command(args: argparse.Namespace) -> int:
         if value:
             raise Error(
                 f"TA7201 optimize: --training has no {flag}: a model that is trained stays in"
-                " Python. --plan-out writes the plan, and torchalgo.optimize(model, (x,),"
-                " training=True, plan=torchalgo.TrainingPlan.load(path)) runs it"
+                " Python. --plan-out writes the plan, and torchalgo.optimize_training(model, (x,),"
+                " plan=torchalgo.TrainingPlan.load(path)) runs it"
             )
+    if args.objective != "latency":
+        raise Error(
+            "TA1003 optimize: --training minimizes time only, got --objective"
+            f" {args.objective}: leave --objective out"
+        )
     model = on_device(args, trained_model(args.model))
     overrides = _overrides(args.override)
-    arguments = tuning_arguments(args) | {"overrides": overrides, "objective": args.objective}
+    arguments = tuning_arguments(args) | {"overrides": overrides}
     plan = None if args.plan is None else TrainingPlan.load(args.plan)
     inputs = random_inputs(model, args.input)
-    planned = optimize(model, inputs, plan=plan, training=True, **arguments)
+    planned = optimize_training(model, inputs, plan=plan, **arguments)
     if args.plan_out is not None:
         planned.plan.save(args.plan_out)
     if args.json:

@@ -15,6 +15,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from torchalgo._base.read_file import check_size, read_file
 from torchalgo._base.write_file import write_file
@@ -41,11 +42,7 @@ def _info(args: argparse.Namespace) -> int:
     else:
         with _opened(path, shows_trouble=True) as store:
             info = store.info()
-    if args.json:
-        print(json.dumps(dataclasses.asdict(info), indent=1))
-    else:
-        print(describe(info))
-    return 0
+    return _print(args, dataclasses.asdict(info), describe(info))
 
 
 def _merge(args: argparse.Namespace) -> int:
@@ -60,24 +57,19 @@ def _merge(args: argparse.Namespace) -> int:
         for source in args.source:
             with _opened(source, read_only=True) as other:
                 merged = store.merge(other)
-            _tell(args, str(source), merged)
+            _print_merged(args, str(source), merged)
     return 0
 
 
 def _export(args: argparse.Namespace) -> int:
-    path = _path(args)
-    _check_exists(path)
-    with _opened(path, read_only=True) as store:
+    with _opened(_existing(args), read_only=True) as store:
         lines = list(store.export_lines())
     if args.file == "-":
         sys.stdout.writelines(f"{line}\n" for line in lines)
         return 0
     write_file(args.file, "".join(f"{line}\n" for line in lines), "db export")
-    if args.json:
-        print(json.dumps({"file": args.file, "rows": len(lines)}))
-    else:
-        print(f"wrote {len(lines)} rows to {args.file}")
-    return 0
+    record = {"file": args.file, "rows": len(lines)}
+    return _print(args, record, f"wrote {len(lines)} rows to {args.file}")
 
 
 def _import(args: argparse.Namespace) -> int:
@@ -89,43 +81,32 @@ def _import(args: argparse.Namespace) -> int:
                 f"TA3102 db import: {args.file} has no row that torchalgo db export wrote; expected"
                 " such a file; db merge reads a database"
             )
-    _tell(args, args.file, merged)
-    return 0
+    return _print_merged(args, args.file, merged)
 
 
 def _gc(args: argparse.Namespace) -> int:
-    path = _path(args)
-    _check_exists(path)
-    with _opened(path) as store:
+    with _opened(_existing(args)) as store:
         dropped = store.gc(None if args.max_mib is None else int(args.max_mib * MIB))
         info = store.info()
-    if args.json:
-        print(json.dumps({"dropped": dropped, "rows": info.rows, "bytes": info.bytes}))
-    else:
-        print(f"dropped {dropped} rows; {info.rows} are left in {_size(info.bytes)}")
-    return 0
+    record = {"dropped": dropped, "rows": info.rows, "bytes": info.bytes}
+    text = f"dropped {dropped} rows; {info.rows} are left in {_size(info.bytes)}"
+    return _print(args, record, text)
 
 
 def _retry(args: argparse.Namespace) -> int:
-    path = _path(args)
-    _check_exists(path)
     globs = args.primitive or ["*"]
-    with _opened(path) as store:
+    with _opened(_existing(args)) as store:
         forgotten = store.forget(
             refusal
             for refusal in store.refusals()
             if any(fnmatch.fnmatchcase(refusal.primitive, glob) for glob in globs)
         )
-    if args.json:
-        print(json.dumps({"forgotten": forgotten}))
-    else:
-        print(f"{forgotten} candidates that failed will be tried again")
-    return 0
+    text = f"{forgotten} candidates that failed will be tried again"
+    return _print(args, {"forgotten": forgotten}, text)
 
 
 def _forget(args: argparse.Namespace) -> int:
-    path = _path(args)
-    _check_exists(path)
+    path = _existing(args)
     selection = Selection(
         args.environment, args.problem, args.primitive, args.since or "", args.before or "",
         args.verdicts,
@@ -141,29 +122,21 @@ def _forget(args: argparse.Namespace) -> int:
             for entries in found.values():
                 store.forget(entries)
     counts = {name: len(entries) for name, entries in found.items()}
-    if args.json:
-        print(json.dumps({**counts, "forgotten": args.yes}))
-    else:
-        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
-        verb, note = ("forgot", "") if args.yes else ("would forget", "; --yes does it")
-        print(f"{path}: {verb} {listed}{note}")
-    return 0
+    listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+    verb, note = ("forgot", "") if args.yes else ("would forget", "; --yes does it")
+    return _print(args, {**counts, "forgotten": args.yes}, f"{path}: {verb} {listed}{note}")
 
 
 def _verify(args: argparse.Namespace) -> int:
-    path = _path(args)
-    _check_exists(path)
+    path = _existing(args)
     with _opened(path, read_only=True) as store:
         found = store.verify()
-    if args.json:
-        print(json.dumps({**dataclasses.asdict(found), "is_sound": found.is_sound}, indent=1))
-    else:
-        for line in found.damages:
-            print(line)
-        verdict = "ok" if found.is_sound else "FAILS; torchalgo db gc drops damaged rows"
-        counts = {"refusals": found.refusals, "checks": found.checks}
-        refusals = "".join(f", {n} {name}" for name, n in counts.items() if n)
-        print(f"{path}: {found.rows} sound rows{refusals}, {found.unsound} damaged: {verdict}")
+    verdict = "ok" if found.is_sound else "FAILS; torchalgo db gc drops damaged rows"
+    counts = {"refusals": found.refusals, "checks": found.checks}
+    others = "".join(f", {n} {name}" for name, n in counts.items() if n)
+    text = f"{path}: {found.rows} sound rows{others}, {found.unsound} damaged: {verdict}"
+    record = {**dataclasses.asdict(found), "is_sound": found.is_sound}
+    _print(args, record, "\n".join([*found.damages, text]))
     return 0 if found.is_sound else EXIT_ERROR
 
 
@@ -212,12 +185,16 @@ def _size(count: int) -> str:
     return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count / 1024:.0f} KiB"
 
 
-def _tell(args: argparse.Namespace, source: str, merged: Merged) -> None:
-    if args.json:
-        print(json.dumps({"source": source, **dataclasses.asdict(merged)}))
-    else:
-        left_out = f", {merged.unsound} damaged or foreign left out" if merged.unsound else ""
-        print(f"{source}: {merged.seen} rows, {merged.taken} taken{left_out}")
+def _print(args: argparse.Namespace, record: dict[str, Any], text: str) -> int:
+    """Prints `record` as JSON with --json, and `text` otherwise. Returns the exit code 0."""
+    print(json.dumps(record) if args.json else text)
+    return 0
+
+
+def _print_merged(args: argparse.Namespace, source: str, merged: Merged) -> int:
+    left_out = f", {merged.unsound} damaged or foreign left out" if merged.unsound else ""
+    text = f"{source}: {merged.seen} rows, {merged.taken} taken{left_out}"
+    return _print(args, {"source": source, **dataclasses.asdict(merged)}, text)
 
 
 def _path(args: argparse.Namespace) -> Path:
@@ -259,6 +236,12 @@ def _opened(
                     f"TA3101 db: {store.path} {store.trouble}; {lost}check the disk and the"
                     " permissions, then try again"
                 )
+
+
+def _existing(args: argparse.Namespace) -> Path:
+    path = _path(args)
+    _check_exists(path)
+    return path
 
 
 def _check_exists(path: Path) -> None:

@@ -358,7 +358,7 @@ def _old_rows(connection: sqlite3.Connection, schema: int) -> Iterator[tuple[Any
                 elif checksum == checksum_of(values):
                     name, environment, text = values
                     entry = kind.of(environment, name, text, day * DAY_S)
-            if entry is not None and entry.is_sane:
+            if entry is not None:
                 yield (*_raw(entry), day)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+from torchalgo import Error
 from torchalgo._base.error_code import with_inner_code
-from torchalgo._C import Error
 
 
 class SharedError(Error):

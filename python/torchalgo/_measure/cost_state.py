@@ -19,7 +19,7 @@ from torchalgo._measure.quarantine import failed_before, failures_to_store
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.steps import Phase, Question, known_plan
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("torchalgo")
 
 Guide = Callable[[Peaks | None], Predictor | None]
 

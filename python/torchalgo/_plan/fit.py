@@ -10,8 +10,9 @@ from typing import Any
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._capture.freeze import tensors_in
+from torchalgo._ir.native_plan import native_plan
 from torchalgo._ir.plan import Plan, PlanInput
-from torchalgo._plan.describe import input_of, native_plan
+from torchalgo._plan.describe import input_of
 from torchalgo._plan.find import has_convolutions
 
 

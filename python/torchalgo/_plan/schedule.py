@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchalgo import _C
+from torchalgo._ir.native_plan import native_plan
 from torchalgo._ir.plan import Plan
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
-from torchalgo._plan.describe import native_plan
 
 PYTORCH = "PyTorch"  # runs what has no problem
 

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from torchalgo import _C
+from torchalgo import _C, Error
+from torchalgo._ir.native_plan import native_plan
 from torchalgo._ir.plan import LeftAlone, Plan, PlanNode, PlanTransform, cost_of, regret_of
 from torchalgo._ir.problems import OWN_KIND
 
 Kind = Literal["planned", "transform", "left", "input", "output"]
 LAYOUT_OF_TORCH = "nchw"  # ops that are left to PyTorch read and write it, except views
-VIEW_COLUMN = 5  # of a node's line in the text of a graph
 
 
 @dataclass(frozen=True)
@@ -64,28 +63,61 @@ def flow_of(plan: Plan, graph_text: str | None) -> Flow:
 
     Without the text of its graph, they have the order of the plan, and the tensors are not known.
     """
-    graph = None if graph_text is None else _C.parse_graph(graph_text)
-    if graph is None or not _fits(plan, graph):
-        return Flow(tuple(_listed(plan)), None)
-    return _Builder(plan, graph, _views_of(graph_text)).build()
+    if graph_text is not None:
+        graph = _C.parse_graph(graph_text)
+        try:
+            return _flow(plan, graph, _C.lower(graph, native_plan(plan)))
+        except (
+            Error,
+            KeyError,
+        ):  # the plan was made for another graph, or names its parts otherwise
+            pass
+    return Flow(tuple(_listed(plan)), None)
 
 
-def _views_of(graph_text: str | None) -> dict[str, tuple[str, str]]:
-    """Returns the layouts that each view of PyTorch reads and writes, by the name of its node.
+def _flow(plan: Plan, graph: _C.Graph, schedule: _C.Schedule) -> Flow:
+    """Returns the inputs, the steps and the outputs of a schedule, and the tensors between them."""
+    describe, slots = _Describer(plan), schedule.slots  # each access copies a list
+    nodes, values = graph.nodes, graph.values
+    planned = {node.name: node for node in plan.nodes}
+    transforms: dict[tuple[str, str, str], PlanTransform] = {
+        (each.value, each.src, each.dst): each for each in plan.transforms
+    }
+    operations: list[Operation] = []
+    made: dict[int, int] = {}  # the operation that writes a slot
+    readers: dict[int, list[int]] = {}
 
-    Such a node has "nchw->nhwc" in the place of a problem.
-    """
-    rows = [line.split("\t") for line in (graph_text or "").splitlines()]
-    nodes = [row for row in rows if row[0] == "node" and len(row) > VIEW_COLUMN]
-    pairs = {row[1]: row[VIEW_COLUMN].partition("->") for row in nodes}
-    return {name: (src, dst) for name, (src, arrow, dst) in pairs.items() if arrow}
+    def add(operation: Operation, reads: Iterable[int], writes: Iterable[int]) -> None:
+        for slot in dict.fromkeys(reads):
+            readers.setdefault(slot, []).append(len(operations))
+        made.update((slot, len(operations)) for slot in writes)
+        operations.append(operation)
 
+    def sizes(some: Sequence[int]) -> str:
+        return "x".join(map(str, values[slots[some[0]].value].sizes)) if some else ""
 
-def _fits(plan: Plan, graph: _C.Graph) -> bool:
-    nodes = {node.name for node in graph.nodes}
-    values = {value.name for value in graph.values}
-    has_nodes = all(node.name in nodes for node in plan.nodes)
-    return has_nodes and all(transform.value in values for transform in plan.transforms)
+    for slot in dict.fromkeys(schedule.inputs):
+        name, layout = values[slots[slot].value].name, slots[slot].layout
+        add(Operation("input", name, dst=layout, sizes=sizes([slot])), (), [slot])
+    for step in schedule.steps:
+        ends = (step.src, step.dst)
+        src, dst = (slots[end[0]].layout if end else LAYOUT_OF_TORCH for end in ends)
+        if step.covers and nodes[step.covers[0]].reads_shape_only:
+            continue
+        if not step.covers:
+            operation = describe.transform(transforms[step.layer, src, dst], sizes(step.dst))
+        elif step.problem is None:
+            operation = describe.left(nodes[step.covers[0]], (src, dst), sizes(step.dst))
+        else:
+            operation = describe.node(planned[step.layer], sizes(step.dst))
+        add(operation, [*step.src, *([] if step.residual is None else [step.residual])], step.dst)
+    for slot in dict.fromkeys(schedule.outputs):
+        name, layout = values[slots[slot].value].name, slots[slot].layout
+        add(Operation("output", name, src=layout, sizes=sizes([slot])), [slot], ())
+    tensors = (
+        Tensor(at, tuple(readers.get(slot, ())), slots[slot].layout) for slot, at in made.items()
+    )
+    return Flow(tuple(operations), tuple(tensors))
 
 
 def _listed(plan: Plan) -> Iterable[Operation]:
@@ -146,161 +178,3 @@ class _Describer:
             "left", node.name, primitive=node.kind, src=layouts[0], dst=layouts[1],
             measured_us=known.measured_us, note=note, line=known.source, sizes=sizes,
         )  # fmt: skip
-
-
-@dataclass
-class _Group:
-    """The nodes of one call, or a layout change: what it reads and writes, as (value, layout)."""
-
-    key: tuple[int, int]  # its place in the order of the graph
-    operation: Operation
-    reads: list[tuple[int, str]]
-    writes: list[tuple[int, str]]
-
-
-class _Builder:
-    """Groups the nodes of a graph by calls, and orders the calls by the data flow."""
-
-    def __init__(self, plan: Plan, graph: _C.Graph, views: Mapping[str, tuple[str, str]]) -> None:
-        self._plan, self._graph, self._describe = plan, graph, _Describer(plan)
-        self._views = views
-        self._nodes, self._values = graph.nodes, graph.values  # each access copies the lists
-        self._ends = set(graph.outputs)
-        self._node_of = {node.name: i for i, node in enumerate(self._nodes)}
-        self._planned = {node.name: node for node in plan.nodes}
-        self._readers = self._anchors_that_read()
-        self._layouts = self._written_layouts()
-        self._made: dict[str, set[str]] = {}  # by value, the layouts into which it is changed
-        for transform in plan.transforms:
-            self._made.setdefault(transform.value, set()).add(transform.dst)
-
-    def build(self) -> Flow:
-        groups = [*self._inputs(), *self._calls(), *self._transforms(), *self._outputs()]
-        ordered = _in_order(groups)
-        if len(ordered) < len(groups):  # a circle: the plan does not fit the graph
-            return Flow(tuple(_listed(self._plan)), None)
-        return Flow(tuple(group.operation for group in ordered), tuple(_tensors(ordered)))
-
-    def _anchors_that_read(self) -> dict[int, set[str]]:
-        readers: dict[int, set[str]] = {}
-        for node in self._nodes:
-            for value in () if node.reads_shape_only else node.inputs:
-                readers.setdefault(value, set()).add(self._anchor(node.name))
-        return readers
-
-    def _anchor(self, name: str) -> str:
-        node = self._planned.get(name)
-        return name if node is None else node.absorbed_by or name
-
-    def _written_layouts(self) -> list[str]:
-        """Returns the layout in which each value is written."""
-        layouts = [LAYOUT_OF_TORCH] * len(self._values)
-        for value, layout in zip(self._graph.inputs, self._graph.input_layouts, strict=True):
-            layouts[value] = layout
-        for node in self._nodes:
-            planned = self._planned.get(self._anchor(node.name))
-            for value in node.outputs:
-                layouts[value] = self._left_layouts(node)[1] if planned is None else planned.dst
-        return layouts
-
-    def _left_layouts(self, node: _C.Node) -> tuple[str, str]:
-        """Returns the layouts that a node which is left to PyTorch reads and writes."""
-        return self._views.get(node.name, (LAYOUT_OF_TORCH, LAYOUT_OF_TORCH))
-
-    def _read_as(self, value: int, wanted: Sequence[str]) -> tuple[int, str]:
-        """Returns the layout in which a call reads a value: the first wanted one that exists."""
-        own, name = self._layouts[value], self._values[value].name
-        known = {own, *self._made.get(name, ())}
-        return value, next((layout for layout in wanted if layout in known), own)
-
-    def _sizes(self, values: Sequence[int]) -> str:
-        return "x".join(map(str, self._values[values[0]].sizes)) if values else ""
-
-    def _inputs(self) -> Iterable[_Group]:
-        for value in self._graph.inputs:
-            layout = self._layouts[value]
-            name, sizes = self._values[value].name, self._sizes([value])
-            yield _Group(
-                (-2, value), Operation("input", name, dst=layout, sizes=sizes), [],
-                [(value, layout)],
-            )  # fmt: skip
-
-    def _outputs(self) -> Iterable[_Group]:
-        for value in dict.fromkeys(self._graph.outputs):
-            read = self._read_as(value, (LAYOUT_OF_TORCH,))
-            name, sizes = self._values[value].name, self._sizes([value])
-            done = Operation("output", name, src=read[1], sizes=sizes)
-            yield _Group((len(self._nodes), value), done, [read], [])
-
-    def _transforms(self) -> Iterable[_Group]:
-        values = {value.name: i for i, value in enumerate(self._values)}
-        for transform in self._plan.transforms:
-            value = values[transform.value]
-            after = self._node_of.get(transform.producer, -1)
-            yield _Group(
-                (after, 1), self._describe.transform(transform, self._sizes([value])),
-                [(value, transform.src)], [(value, transform.dst)],
-            )  # fmt: skip
-
-    def _calls(self) -> Iterable[_Group]:
-        members: dict[str, list[_C.Node]] = {}
-        for node in self._nodes:
-            if not node.reads_shape_only:
-                members.setdefault(self._anchor(node.name), []).append(node)
-        for anchor, nodes in members.items():
-            yield self._call(anchor, nodes)
-
-    def _call(self, anchor: str, nodes: Sequence[_C.Node]) -> _Group:
-        inside = {value for node in nodes for value in node.outputs}
-        reads = dict.fromkeys(v for node in nodes for v in node.inputs if v not in inside)
-        used_inside = {value for node in nodes for value in node.inputs}
-        writes = [v for v in inside if v not in used_inside or self._is_read_outside(v, nodes)]
-        writes = writes or sorted(inside)[-1:]
-        planned, sizes = self._planned.get(anchor), self._sizes(writes)
-        if planned is None:
-            operation = self._describe.left(nodes[0], self._left_layouts(nodes[0]), sizes)
-        else:
-            operation = self._describe.node(planned, sizes)
-        first = (operation.src, operation.dst)
-        return _Group(
-            (self._node_of[anchor], 0), operation,
-            [self._read_as(v, first[:: 1 if i == 0 else -1]) for i, v in enumerate(reads)],
-            [(v, self._layouts[v]) for v in sorted(writes)],
-        )  # fmt: skip
-
-    def _is_read_outside(self, value: int, nodes: Sequence[_C.Node]) -> bool:
-        own = {self._anchor(node.name) for node in nodes}
-        return value in self._ends or bool(self._readers.get(value, set()) - own)
-
-
-def _in_order(groups: Sequence[_Group]) -> list[_Group]:
-    """Orders the groups so that each is behind those whose results it reads; ties by `key`."""
-    makers = {tensor: i for i, group in enumerate(groups) for tensor in group.writes}
-    waits = [
-        {makers[t] for t in group.reads if t in makers} - {i} for i, group in enumerate(groups)
-    ]
-    readers: Mapping[int, list[int]] = {i: [] for i in range(len(groups))}
-    for i, makers_of in enumerate(waits):
-        for maker in makers_of:
-            readers[maker].append(i)
-    ready = [(group.key, i) for i, group in enumerate(groups) if not waits[i]]
-    heapq.heapify(ready)
-    ordered = []
-    while ready:
-        _, done = heapq.heappop(ready)
-        ordered.append(groups[done])
-        for reader in readers[done]:
-            waits[reader].discard(done)
-            if not waits[reader]:
-                heapq.heappush(ready, (groups[reader].key, reader))
-    return ordered
-
-
-def _tensors(ordered: Sequence[_Group]) -> Iterable[Tensor]:
-    readers: dict[tuple[int, str], list[int]] = {}
-    for i, group in enumerate(ordered):
-        for tensor in group.reads:
-            readers.setdefault(tensor, []).append(i)
-    for i, group in enumerate(ordered):
-        for tensor in group.writes:
-            yield Tensor(i, tuple(readers.get(tensor, ())), tensor[1])

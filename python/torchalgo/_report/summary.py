@@ -61,7 +61,7 @@ def speed_of(plan: Plan) -> Speed:
         reason = _sentence(guard.reason or guard.verdict)
         return Speed("Not compared with PyTorch", f"{reason} {_sentence(runs_text(guard))}")
     if guard.plan_uj is not None:
-        return Speed(_energy_headline(guard), _sentence(guard_line(guard).removeprefix("guard: ")))
+        return Speed(_headline(guard), _sentence(guard_line(guard).removeprefix("guard: ")))
     return _timed(guard)
 
 
@@ -89,15 +89,9 @@ def _headline(guard: GuardVerdict) -> str:
         return f"No gain: PyTorch's {guard.baseline} runs"
     if guard.verdict != "faster":
         return f"No clear difference from {guard.baseline}"
+    if guard.plan_uj is not None:
+        return f"{1 - guard.ratio:.0%} less {guard.objective} than PyTorch"
     return f"{1 / guard.ratio:.2f}x as fast as PyTorch"
-
-
-def _energy_headline(guard: GuardVerdict) -> str:
-    if guard.runs == "baseline":
-        return f"No gain: PyTorch's {guard.baseline} runs"
-    if guard.verdict != "faster":
-        return f"No clear difference from {guard.baseline}"
-    return f"{1 - guard.ratio:.0%} less {guard.objective} than PyTorch"
 
 
 def _outcome(guard: GuardVerdict) -> str:

@@ -11,10 +11,11 @@ from torchalgo import _C
 from torchalgo._base.progress import Progress
 from torchalgo._C import Error
 from torchalgo._capture.settings import Options
+from torchalgo._ir.native_plan import native_plan
 from torchalgo._ir.plan import Plan, outcome_lines
 from torchalgo._ir.plan_threads import other_threads
 from torchalgo._measure import guard
-from torchalgo._plan.describe import native_plan, unplanned
+from torchalgo._plan.describe import unplanned
 from torchalgo._plan.facts import facts_of_offers
 from torchalgo._plan.find import torch_name
 from torchalgo._plan.fit import fit_plan, missing_primitives, nodes_it_lacks

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,7 +18,8 @@ from torchalgo._run.original import Original
 class Embedded(nn.Module):
     """A module whose weights and attributes are those of an original model.
 
-    It has no parameters, buffers or submodules of its own.
+    It has no parameters, buffers or submodules of its own: `parameters()`, `len()` and indexing are
+    those of the original. So a bigger model does not see weights that it could not train.
     """
 
     _original: Original | None  # None: the model is not available, for example after load
@@ -65,6 +66,31 @@ class Embedded(nn.Module):
             )
         # Parameters and modules, which nn.Module registers by type, are never set here.
         object.__setattr__(self, name, value)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """Returns the parameters of the original model, which `parameters()` gives too."""
+        return self._need_original("parameters").model.named_parameters(*args, **kwargs)
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        """Returns the buffers of the original model, which `buffers()` gives too."""
+        return self._need_original("buffers").model.named_buffers(*args, **kwargs)
+
+    # Python looks these up in the class. A model without them raises the usual TypeError.
+
+    def __len__(self) -> int:
+        return len(self._sized("len"))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._sized("[]")[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._sized("iter"))
+
+    def __bool__(self) -> bool:
+        return self._original is None or bool(self._original.model)
+
+    def _sized(self, what: str) -> Any:
+        return self._need_original(what).model
 
     def train(self, mode: bool = True) -> Self:
         """Changes nothing and returns the module.

@@ -9,14 +9,15 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
 from torchalgo import _C
 from torchalgo._base.quiet_jit import quiet_jit
-from torchalgo._base.read_file import file_at, is_archive, open_archive, read_part
+from torchalgo._base.read_file import file_at, is_archive, open_archive, read_object, read_part
 from torchalgo._C import Error
+from torchalgo._capture.keywords import known_keywords
 from torchalgo._capture.shapes import planned_dims
 from torchalgo._ir.plan import (
     Plan,
@@ -37,7 +38,10 @@ EXTRA_FILES = (PLAN_FILE, CALLS_FILE, GRAPHS_FILE)
 _UNREADABLE = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)  # of damaged plans
 
 
-def load(path: str | Path) -> Optimized:
+@known_keywords(
+    {"map_location": "is an argument of torch.jit.load: the module runs on its plan's device"}
+)
+def load(path: str | Path | BinaryIO) -> Optimized:
     """Opens a file that Optimized.save wrote.
 
     Like torch.jit.load, this runs code from the file: open only files that you trust. The module
@@ -47,23 +51,28 @@ def load(path: str | Path) -> Optimized:
         fast = torchalgo.load("model.pt2")
 
     Args:
-        path: the file.
+        path: the file, or a file object that was opened for reading bytes.
 
     Returns: an Optimized without the original model.
     Raises: torchalgo.Error if the file is missing, damaged, or not saved by torchalgo.
     """
-    file = file_at(path, "load")
-    if is_exported(file):
-        fast = load_exported(file)
+    file: Path | io.BytesIO
+    if hasattr(path, "read"):
+        file, name = read_object(path, "load"), "the file object"
     else:
-        check_sums("load", file)
-        fast = load_scripted(str(file), str(file))
+        file = file_at(path, "load")
+        name = str(file)
+    if is_exported(file):
+        fast = load_exported(file, name)
+    else:
+        check_sums("load", file, name)
+        fast = load_scripted(str(file) if isinstance(file, Path) else file, name)
     if text := other_threads(fast.plan):
-        warnings.warn(f"torchalgo: {file}: {text}", stacklevel=2)
+        warnings.warn(f"torchalgo: {name}: {text}", stacklevel=3)
     return fast
 
 
-def is_exported(file: Path) -> bool:
+def is_exported(file: Path | io.BytesIO) -> bool:
     """Returns whether torch.export.save wrote the file."""
     if not is_archive(file):
         return False
@@ -71,7 +80,7 @@ def is_exported(file: Path) -> bool:
         return any(name.endswith("/archive_format") for name in archive.namelist())
 
 
-def check_sums(caller: str, file: Path) -> None:
+def check_sums(caller: str, file: Path | io.BytesIO, name: str = "") -> None:
     """Raises torchalgo.Error if a checksum in the file is wrong. `caller` begins the error's text.
 
     torch.jit.load does not compare checksums, so a damaged weight would give wrong results.
@@ -81,7 +90,7 @@ def check_sums(caller: str, file: Path) -> None:
     with open_archive(file, caller) as archive:
         part = archive.testzip()
     if part is not None:
-        raise Error(f"TA2005 {caller}: {file} is damaged at {part}: copy or save it again")
+        raise Error(f"TA2005 {caller}: {name or file} is damaged at {part}: copy or save it again")
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -185,7 +194,7 @@ def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
     return _optimized(parts_of(scripted) or [scripted], extra, device, name)
 
 
-def load_exported(file: Path) -> Optimized:
+def load_exported(file: Path | io.BytesIO, name: str) -> Optimized:
     """Returns an Optimized from a file of torch.export.
 
     Only the parts that it needs are read: torch.export.load imports torch's compiler first, which
@@ -196,7 +205,7 @@ def load_exported(file: Path) -> Optimized:
     with open_archive(file, "load") as archive:
         extra = {name: read_part(archive, f"/extra/{name}", "load") or "" for name in EXTRA_FILES}
         if not extra[PLAN_FILE]:
-            raise _foreign(str(file), "torch.export.load")
+            raise _foreign(name, "torch.export.load")
         try:
             program = json.loads(read_part(archive, "/models/model.json", "load") or "")
             inputs = program["graph_module"]["signature"]["input_specs"]
@@ -211,9 +220,9 @@ def load_exported(file: Path) -> Optimized:
         except Error:
             raise
         except Exception as problem:
-            raise _damaged(str(file), "file of torch.export", problem) from None
+            raise _damaged(name, "file of torch.export", problem) from None
     parts = [torch.jit._recursive.wrap_cpp_module(module) for module in modules]
-    return _optimized(parts, extra, _device_of(extra[PLAN_FILE]), str(file))
+    return _optimized(parts, extra, _device_of(extra[PLAN_FILE]), name)
 
 
 def _damaged(name: str, kind: str, problem: Exception) -> Error:
@@ -237,7 +246,7 @@ def _optimized(
         warnings.warn(
             f"torchalgo: {name} does not say which sizes of inputs it is right for; it was saved by"
             " an older torchalgo. It is right for the planned ones: save the model again",
-            stacklevel=3,
+            stacklevel=5,
         )
     if len(parts) != len(plans):
         raise Error(

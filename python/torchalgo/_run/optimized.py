@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from torch import nn
 
@@ -19,13 +19,15 @@ from torchalgo._base.quiet_jit import quiet_jit
 from torchalgo._base.read_file import path_of
 from torchalgo._base.stats import Faster
 from torchalgo._base.timings import StepTime
-from torchalgo._base.write_file import write_file
+from torchalgo._base.write_file import write_file, write_object
 from torchalgo._C import Error
 from torchalgo._capture.example_calls import ModelCall
 from torchalgo._capture.freeze import ScriptModule, has_own_ops
+from torchalgo._capture.keywords import known_keywords
 from torchalgo._capture.shapes import Shapes
 from torchalgo._ir.costs import key_of_native
 from torchalgo._ir.plan import Plan, plans_to_json, shapes_text
+from torchalgo._ir.plan.text_table import monospace
 from torchalgo._measure.channels_last import why_not_in_channels_last
 from torchalgo._plan.pareto import Front, Quantity
 from torchalgo._plan.result import Result
@@ -238,6 +240,11 @@ class Optimized(PlannedCalls):
         each = ", ".join(f"{shapes}: {plan.cost_us}" for shapes, plan in self.plans.items())
         return f"runs={self.runs!r}, predicted_us={{{each}}}"
 
+    def _repr_html_(self) -> str:
+        """Returns what a notebook shows: the module, and its plans as tables."""
+        tables = [str(result.plan) for result in self._results]
+        return monospace("\n\n".join([repr(self), *tables]))
+
     def example_calls(self) -> list[ModelCall]:
         """Returns arguments and keyword arguments of the calls for which the plans were made."""
         return self._need_original("example_calls").calls
@@ -362,7 +369,8 @@ class Optimized(PlannedCalls):
 
     # ---- saving --------------------------------------------------------------------------------
 
-    def save(self, path: str | Path, portable: bool = False) -> None:
+    @known_keywords({})
+    def save(self, path: str | Path | BinaryIO, portable: bool = False) -> None:
         """Writes a file with all plans and their weights in it.
 
         A name that ends with .pt2 makes a file of torch.export, any other name a TorchScript file.
@@ -374,7 +382,8 @@ class Optimized(PlannedCalls):
             fast.save("model.pt2")
 
         Args:
-            path: the file.
+            path: the file, or a file object that was opened for writing bytes. A file object whose
+                name does not end with .pt2 gets a TorchScript file.
             portable: True saves the frozen module of ATen's ops instead, which needs no torchalgo,
                 as TorchScript.
 
@@ -382,19 +391,26 @@ class Optimized(PlannedCalls):
             which has no frozen module, and if the plans cannot become one TorchScript module or
             one op of a .pt2 file.
         """
-        file = path_of(path, "save")
-        if not file.name or os.path.isdir(file):
+        is_object = hasattr(path, "write")
+        name = getattr(path, "name", "") if is_object else path
+        file = Path() if is_object and not isinstance(name, str) else path_of(name, "save")
+        if not is_object and (not file.name or os.path.isdir(file)):
             raise Error(f"TA2002 save: {str(path)!r} is a folder, expected a file such as model.pt")
         if file.suffix in OTHER_FORMATS:
             raise Error(
-                f"TA2003 save: {str(path)!r} names a file of another format: end it in .pt for"
+                f"TA2003 save: {str(name)!r} names a file of another format: end it in .pt for"
                 " TorchScript, or in .pt2 for torch.export"
             )
         self._check_unchanged("save")
-        if file.suffix != ".pt2":
-            module = self._portable() if portable else self.scripted
-            write_file(file, self._bytes_of(module), "save")
-            return
+        data = self._file_bytes(file.suffix == ".pt2", portable)
+        if is_object:
+            write_object(path, data, "save")
+        else:
+            write_file(file, data, "save")
+
+    def _file_bytes(self, is_exported: bool, portable: bool) -> bytes:
+        if not is_exported:
+            return self._bytes_of(self._portable() if portable else self.scripted)
         if portable:
             raise Error(
                 "TA1001 save: portable=True writes TorchScript, and a .pt2 file holds none: name"
@@ -403,7 +419,7 @@ class Optimized(PlannedCalls):
         results, form = self._known("save"), self._form
         assert form is not None
         formats = None if self._formats is None else self._formats.of_contiguous
-        write_file(file, exported_bytes(results, form, formats, self._extra_files()), "save")
+        return exported_bytes(results, form, formats, self._extra_files())
 
     def schedule(self) -> Schedule:
         """Returns what runs, in which order, and in which memory.

@@ -41,7 +41,7 @@ def given_runs(
     """
     if not isinstance(plan, TrainingPlan):
         raise Error(
-            f"TA1004 optimize: training=True and plan is {type(plan).__name__}, expected a"
+            f"TA1004 optimize_training: plan is {type(plan).__name__}, expected a"
             " torchalgo.TrainingPlan, such as planned.plan or TrainingPlan.load(path)"
         )
     runs = {name: _run_of(plan, part) for name, part in parts.items()}
@@ -63,8 +63,9 @@ def _run_of(plan: TrainingPlan, plain: Part) -> Run:
             return Run(part, each)
     first, *_ = layers_of(plain.own.graph)
     raise Error(
-        "TA2201 optimize: the plan was made for another model, or for inputs of other sizes: it has"
-        f" none for the region that begins with {first}. Leave plan= out to make a new one"
+        "TA2201 optimize_training: the plan was made for another model, or for inputs of other"
+        f" sizes: it has none for the region that begins with {first}. Leave plan= out to make a"
+        " new one"
     )
 
 
@@ -92,8 +93,8 @@ def _check(run: Run, options: Options, store: CostStore | None, call: CallContex
     for key, name in names.items():
         if (why := state.knowledge.rules.quarantined.get(key)) is not None:
             raise Error(
-                f"TA2204 optimize: the plan has {key.primitive} for {name}, which fails its check:"
-                f" {why}. Leave plan= out to make a new one"
+                f"TA2204 optimize_training: the plan has {key.primitive} for {name}, which fails"
+                f" its check: {why}. Leave plan= out to make a new one"
             )
 
 

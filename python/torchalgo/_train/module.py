@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The result of optimize(training=True)."""
+"""The result of optimize_training."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -30,7 +31,7 @@ class TrainingModule(nn.Module):
     under the same names. So the optimizer, the loss, checkpoints and the training loop stay as they
     are. `eval()` runs the model as it was given.
 
-        planned = torchalgo.optimize(model, (x,), training=True)
+        planned = torchalgo.optimize_training(model, (x,))
         optimizer = torch.optim.SGD(planned.parameters(), lr=0.1)
         loss_of(planned(x)).backward()
         optimizer.step()
@@ -43,7 +44,7 @@ class TrainingModule(nn.Module):
     _traced: Traced
     _regions: dict[str, PlannedRegion]
     _shapes: list[torch.Size]  # of the inputs: the trace holds for these
-    _others: int  # runs of regions in calls that ran the whole model as it was given
+    _others: Counter[str]  # runs of regions in calls that ran the whole model, by reason
     _layers: list[Layers]
     _links: list[Link]
     _modes: list[tuple[bool, bool]]
@@ -60,7 +61,7 @@ class TrainingModule(nn.Module):
         super().__init__()
         self.__dict__.update(
             _original=model, _traced=traced, _whole=traced.whole, _regions=regions, plan=plan,
-            _shapes=shapes, _others=0, _layers=_layers(model), _links=_links(model, traced),
+            _shapes=shapes, _others=Counter(), _layers=_layers(model), _links=_links(model, traced),
             _modes=_modes(model, traced), _told=set(), runs="plan",
             is_interrupted=False, _in_autocast=in_autocast,
         )  # fmt: skip
@@ -83,7 +84,7 @@ class TrainingModule(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise _C.Error(
-            "TA1603 pickle: a model of optimize(training=True) cannot be pickled: save its"
+            "TA1603 pickle: a model of optimize_training cannot be pickled: save its"
             " state_dict(), or the model that was given"
         )
 
@@ -134,7 +135,7 @@ class TrainingModule(nn.Module):
             return self._original.forward(*args, **kwargs)
         why = self._why_not(args, kwargs)
         if why:
-            self.__dict__["_others"] += len(self._regions)
+            self._others[why] += len(self._regions)
             self._tell(why)
             return self._original.forward(*args, **kwargs)
         result = self._whole(*args)
@@ -148,7 +149,7 @@ class TrainingModule(nn.Module):
         self._told.add(why)
         warnings.warn(
             f"torchalgo: {why}. So a part of the model ran without its plan. This warning appears"
-            " once per reason; .other_runs counts such runs",
+            " once per reason; .original_runs counts such runs",
             stacklevel=5,
         )
 
@@ -200,12 +201,12 @@ class TrainingModule(nn.Module):
     @property
     def planned_runs(self) -> int:
         """How often regions have run their plans."""
-        return sum(region.plan_runs for region in self._regions.values())
+        return sum(region.planned_runs for region in self._regions.values())
 
     @property
-    def other_runs(self) -> int:
-        """How often regions have run as they were given: for other shapes, modes or hooks."""
-        return self._others + sum(region.others for region in self._regions.values())
+    def original_runs(self) -> Counter[str]:
+        """How often regions have run as they were given in train mode, by reason."""
+        return sum((each.original_runs for each in self._regions.values()), self._others.copy())
 
 
 # Attributes of a module that its hooks have beside the dicts whose names end with "_hooks".

@@ -29,7 +29,7 @@ from torchalgo._train.trace import trace
 from torchalgo._train.tuning import RegionTuning
 
 
-def optimize_training(
+def plan_training(
     model: nn.Module,
     inputs: Sequence[Tensor],
     options: Options,
@@ -46,18 +46,16 @@ def optimize_training(
         be traced, if an override is not possible, or if the plan was made for another model.
     """
     if not model.training:
-        raise Error(
-            "TA1602 optimize: training=True and the model is in eval mode: call model.train()"
-        )
+        raise Error("TA1602 optimize_training: the model is in eval mode: call model.train()")
     where = device_of(model, tuple(inputs))
     if where.type not in ("cpu", "cuda"):
         raise Error(
-            f"TA1604 optimize: training=True and the model is on {where}, expected a CPU or a GPU:"
-            " call model.cpu() or model.cuda()"
+            f"TA1604 optimize_training: the model is on {where}, expected a CPU or a GPU: call"
+            " model.cpu() or model.cuda()"
         )
     _check_settings(options)
     if not options.autocast:
-        refuse_autocast()
+        refuse_autocast("optimize_training")
     target = Target(
         native_device(where),
         options.runtime_compiled or options.plan is not None,
@@ -101,8 +99,8 @@ def _check_settings(options: Options) -> None:
     for name in ("mode", "strict", "workspace_limit_bytes", "weight_limit_bytes"):
         if (value := getattr(options, name)) != getattr(defaults, name):
             raise Error(
-                f"TA1003 optimize: training=True and {name}={value!r}: plans for training have no"
-                " such setting. Leave it out"
+                f"TA1003 optimize_training: settings have {name}={value!r}: plans for training have"
+                " no such setting. Leave it out"
             )
 
 
@@ -147,9 +145,9 @@ def _within_limit(
         changed = _recompute_more(runs, kept - limit)
         if not changed:
             raise Error(
-                f"TA2301 optimize: memory_limit_bytes={limit}: with all that can be computed again,"
-                f" the fastest plan still keeps {kept} bytes for the gradients. Raise the limit, or"
-                " make the batch smaller"
+                f"TA2301 optimize_training: memory_limit_bytes={limit}: with all that can be"
+                f" computed again, the fastest plan still keeps {kept} bytes for the gradients."
+                " Raise the limit, or make the batch smaller"
             )
 
 

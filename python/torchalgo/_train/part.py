@@ -12,8 +12,8 @@ from torch import Tensor, fx
 
 from torchalgo import _C
 from torchalgo._base.f32_precision import convolutions_use_tf32
+from torchalgo._ir.native_plan import native_plan
 from torchalgo._ir.plan import Plan
-from torchalgo._plan.describe import native_plan
 from torchalgo._plan.find import is_deterministic
 from torchalgo._train.plan import SavedTensor
 from torchalgo._train.region import RegionGraph, region_graph

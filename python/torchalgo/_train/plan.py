@@ -51,16 +51,16 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class TrainingPlan(ShownAsText):
-    """What a model of optimize(training=True) runs in a training step. `print(plan)` explains it.
+    """What a model of optimize_training runs in a training step. `print(plan)` explains it.
 
     A region is a part of the model that has one plan. `print(plan.regions[0])` lists all of its
     operations with their layouts, rivals and costs.
 
     Example:
-        planned = torchalgo.optimize(model, (x,), training=True)
+        planned = torchalgo.optimize_training(model, (x,))
         planned.plan.save("net.train.json")
         plan = torchalgo.TrainingPlan.load("net.train.json")
-        planned = torchalgo.optimize(model, (x,), training=True, plan=plan)
+        planned = torchalgo.optimize_training(model, (x,), plan=plan)
     """
 
     regions: list[Plan]
@@ -86,6 +86,10 @@ class TrainingPlan(ShownAsText):
     def load(cls, path: str | Path) -> TrainingPlan:
         """Reads a file that `save` wrote. Raises torchalgo.Error if it is damaged or missing."""
         return cls(read_plans(path))
+
+    def __repr__(self) -> str:
+        number = f"{len(self.layers)} convolutions in {len(self.regions)} regions"
+        return f"<torchalgo.TrainingPlan: {number}, {in_ms(self.predicted_us)} predicted>"
 
     def __str__(self) -> str:
         return "\n".join([*_table(self.layers), "", *_summary(self)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -224,9 +225,9 @@ class PlannedRegion(nn.Module):
     _part: fx.GraphModule
     _own: RegionGraph
     _native: _C.TrainingRegion
-    others: int  # runs of the region as it was given
+    original_runs: Counter[str]  # runs of the region as it was given, by reason
     why: str  # the reason why the last call did not run the plan; empty if it did
-    plan_runs: int
+    planned_runs: int
 
     def __init__(
         self, part: fx.GraphModule, own: RegionGraph, wanted: Sequence[int],
@@ -234,7 +235,8 @@ class PlannedRegion(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         # The model owns its modules; here they are not registered again.
-        self.__dict__.update(_part=part, _own=own, _native=native, others=0, plan_runs=0, why="")
+        self.__dict__.update(_part=part, _own=own, _native=native, planned_runs=0, why="")
+        self.__dict__["original_runs"] = Counter()
         graph = own.graph
         self._device = device
         self._shapes = [tuple(graph.values[i].sizes) for i in graph.inputs]
@@ -281,9 +283,9 @@ class PlannedRegion(nn.Module):
         tensors, places = self._own.parameters
         self.__dict__["why"] = self._why_not(inputs, tensors, places)
         if self.why:
-            self.__dict__["others"] += 1
+            self.original_runs[self.why] += 1
             return self._part(*inputs)
-        self.__dict__["plan_runs"] += 1
+        self.__dict__["planned_runs"] += 1
         found = self._native.run([x.float() for x in inputs], tensors, self._statistics())
         results = [found[position].to(type_) for position, type_ in
                    zip(self._own.results, self._own.result_types, strict=True)]  # fmt: skip
@@ -350,7 +352,7 @@ def _refuse_second_derivatives(_: Any) -> None:
     if torch.is_grad_enabled():
         raise _C.Error(
             "TA2702 training: a gradient of a gradient was asked for (create_graph=True); a model"
-            " of optimize(training=True) has first derivatives only. Use the model as it was given"
+            " of optimize_training has first derivatives only. Use the model as it was given"
             " for this loss"
         )
 
@@ -367,8 +369,8 @@ def why_transformed(in_autocast: bool) -> str:
             return "torch.autocast in bf16 is off, and it was on when the plan was made"
     elif torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         return (
-            "torch.autocast is on, and it was off when the plan was made: call optimize inside of"
-            " it too"
+            "torch.autocast is on, and it was off when the plan was made: call optimize_training"
+            " inside of it too"
         )
     if torch.nn.modules.module._has_any_global_hook():
         return "a hook of all modules is registered"

@@ -63,7 +63,7 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
         except Exception as problem:
             cause = problem.__cause__ or problem
             raise _C.Error(
-                "TA1601 optimize: training=True needs a model that torch.fx can trace and that runs"
+                "TA1601 optimize_training: expected a model that torch.fx can trace and that runs"
                 f" with the example inputs ({type(cause).__name__}: {str(cause)[:300]}). Mark the"
                 " part that decides by values with torch.fx.wrap, or train the model as it is"
             ) from problem

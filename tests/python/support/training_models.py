@@ -88,11 +88,11 @@ def weighted(y: Any) -> Tensor:
 
 
 def options(tmp_path: Path, **more: Any) -> dict[str, Any]:
-    """Returns arguments of optimize that make a plan soon, which runs even if it is slower."""
+    """Returns arguments of optimize_training that make a plan soon, which always runs."""
     settings = torchalgo.Settings(
         cost_db=tmp_path / "costs.sqlite3", progress=False, run_untimed=True
     )
-    return {"training": True, "budget_s": 2.0, "settings": settings, **more}
+    return {"budget_s": 2.0, "settings": settings, **more}
 
 
 def error(found: Tensor, exact: Tensor, least: float = 0.0) -> float:
@@ -164,7 +164,7 @@ class Trio:
 def trio(model: nn.Module, x: Tensor, tmp_path: Path, **more: Any) -> Trio:
     """Plans a model in train mode. The eager copies are made before."""
     eager, exact = copy.deepcopy(model), copy.deepcopy(model).double()
-    return Trio(torchalgo.optimize(model, (x,), **options(tmp_path, **more)), eager, exact)
+    return Trio(torchalgo.optimize_training(model, (x,), **options(tmp_path, **more)), eager, exact)
 
 
 def check_one_region(both: Trio, x: Tensor, steps: int = 1) -> list[str]:
@@ -172,5 +172,5 @@ def check_one_region(both: Trio, x: Tensor, steps: int = 1) -> list[str]:
     for _ in range(steps):
         both.check_step(x)
     (plan,) = both.planned.plan.regions
-    assert both.planned.planned_runs == steps and both.planned.other_runs == 0
+    assert both.planned.planned_runs == steps and both.planned.original_runs.total() == 0
     return [node.problem for node in plan.nodes]

@@ -24,7 +24,7 @@ from .parts import (
     PlanTransform,
     Quarantined,
 )
-from .text import plan_text
+from .text import plan_line, plan_text
 from .text_table import ShownAsText
 
 SCHEMA = 1
@@ -177,6 +177,9 @@ class Plan(ShownAsText):
 
     def __reduce__(self) -> tuple[Callable[[str], Plan], tuple[str]]:
         return Plan.from_json, (self.to_json(),)
+
+    def __repr__(self) -> str:
+        return f"<torchalgo.{type(self).__name__}: {plan_line(self)}>"
 
     def __str__(self) -> str:
         return plan_text(self)

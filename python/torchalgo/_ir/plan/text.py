@@ -41,6 +41,12 @@ def plan_text(plan: Plan) -> str:
     return "\n".join([*_table(plan), "", *map(_wrapped, _summary(plan))])
 
 
+def plan_line(plan: Plan) -> str:
+    """Returns the facts about a plan that tell it from others, in a few words."""
+    inputs = ", ".join("x".join(map(str, each.shape)) for each in plan.inputs)
+    return f"{len(plan.nodes)} operations for {inputs}, {_predicted(plan)} predicted, {plan.status}"
+
+
 def _predicted(plan: Plan) -> str:
     """Formats the plan's predicted time, and its energy if the objective counts energy."""
     if plan.energy is None:

@@ -16,8 +16,13 @@ class ShownAsText:
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        style = "white-space: pre; overflow-x: auto; line-height: 1.3"
-        return f'<pre style="{style}">{html.escape(str(self))}</pre>'
+        return monospace(str(self))
+
+
+def monospace(text: str) -> str:
+    """Returns HTML that shows a text with its lines and columns."""
+    style = "white-space: pre; overflow-x: auto; line-height: 1.3"
+    return f'<pre style="{style}">{html.escape(text)}</pre>'
 
 
 def text_table(
