@@ -80,10 +80,12 @@ at::Tensor compute(const ChannelSumsProblem& problem, std::span<const at::Tensor
 
 template <class P>
 Algorithm row(std::string_view name, std::string_view what) {
-  const auto offer = [name, what](const Problem& problem, const Device&) -> Offer {
+  const auto offer = [name, what](const Problem& problem, const Device& device) -> Offer {
     if (!std::holds_alternative<P>(problem)) return {{}, "runs " + std::string(what) + " only"};
     if (!epilogue_of(problem).empty()) return {{}, "applies nothing to its result"};
-    return offer_strided(name);
+    // The other gradients have kernels of our own in bf16.
+    const bool has_bf16 = std::holds_alternative<PoolGradientProblem>(problem);
+    return has_bf16 ? offer_with_bf16(name, problem, device) : offer_strided(name);
   };
   return strided_algorithm<P>(name, offer,
                               [](const P& own, const Primitive& primitive, const KernelArgs& args) {

@@ -12,12 +12,16 @@
 namespace torchalgo {
 namespace {
 
-// A clamp behind a batch norm decides by a value. A primitive that rounds its inputs to bf16
-// decides otherwise in some places, which is no fault of it. So its images have values of bf16 from
-// the start, unless an offset leaves too few digits.
+// A clamp behind a batch norm decides by a value, and so does the gradient of a maximum. A
+// primitive that rounds its inputs to bf16 decides otherwise in some places, which is no fault of
+// it. So their images have values of bf16 from the start, unless an offset leaves too few digits.
 void round_images(const Problem& problem, double offset, Sample& sample) {
   const auto* norm = std::get_if<BatchNormProblem>(&problem);
-  if (norm == nullptr || !norm->activation || offset > sample_offsets(DType::kBf16).back()) return;
+  const auto* pool = std::get_if<PoolGradientProblem>(&problem);
+  const bool decides = std::holds_alternative<ActivationGradientProblem>(problem) ||
+                       (norm != nullptr && norm->activation) ||
+                       (pool != nullptr && pool->pool.kind == PoolKind::kMax);
+  if (!decides || offset > sample_offsets(DType::kBf16).back()) return;
   for (std::size_t i = 0; i < 2; ++i)  // the gradient of the result, and x
     sample.src[i] = sample.src[i].to(at::kBFloat16).to(sample.src[i].scalar_type());
 }

@@ -24,8 +24,9 @@ def test_the_example_trains_with_the_losses_of_eager(
     monkeypatch.setitem(sys.modules, "train", script)
     spec.loader.exec_module(script)
     # Beside other tests, the guard may choose eager.
-    untimed = functools.partial(torchalgo.optimize, settings=torchalgo.Settings(run_untimed=True))
-    monkeypatch.setattr(torchalgo, "optimize", untimed)
+    settings = torchalgo.Settings(run_untimed=True)
+    untimed = functools.partial(torchalgo.optimize_training, settings=settings)
+    monkeypatch.setattr(torchalgo, "optimize_training", untimed)
     eager, planned = script.main(["--steps", "12", "--batch", "8", "--width", "8", "--budget", "5"])
     # Rounding grows from step to step.
     assert planned.losses[:6] == pytest.approx(eager.losses[:6], rel=1e-3)

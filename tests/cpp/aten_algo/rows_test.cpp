@@ -213,6 +213,29 @@ INSTANTIATE_TEST_SUITE_P(EveryDtype, AtenRows, testing::Values("f64", "f32", "tf
                          [](const auto& param) { return std::string(param.param); });
 
 // A variance as the mean of squares less the square of the mean has no correct digit here.
+// The rows that are listed with AMX only. They are slow without it, and as exact.
+TEST(AtenRows, AgreeWithF64InBf16) {
+  Device device = cpu_device();
+  device.has_amx = true;
+  std::set<std::string> checked;
+  for (const char* text : kProblems) {
+    const Problem problem = parse_problem(fmt::format(fmt::runtime(text), "f32"));
+    for (const Algorithm& algorithm : aten_algorithms()) {
+      Offer offer = algorithm.offer(problem, device);
+      std::erase_if(offer.primitives, [](const Primitive& each) { return !is_typed(each.src); });
+      const auto results =
+          check_primitives({algorithm}, problem, offer.primitives, /*max_rel_error=*/1e-5,
+                           /*seed=*/0, device);
+      for (std::size_t i = 0; i < results.size(); ++i) {
+        EXPECT_EQ(results[i].failure, "") << to_string(offer.primitives[i]) << " " << text;
+        checked.insert(std::string(text).substr(0, std::string(text).find("_{}")));
+      }
+    }
+  }
+  for (const char* kind : {"bwd_data", "bwd_filter", "bwd_maxpool", "bwd_avgpool", "add", "relu"})
+    EXPECT_TRUE(checked.contains(kind)) << kind;
+}
+
 TEST(AtenRows, NormsAreRightWhereTheMeanIsLarge) {
   const at::NoGradGuard no_grad;
   for (const char* text :
