@@ -43,7 +43,8 @@ SATELLITES = {
 }  # fmt: skip
 # Tools that know nothing of models and plans. text_table is in a folder that also works alone.
 SHARED = ("_base", "_ir.plan.text_table")
-# What a satellite still imports besides, with the reason. This list may only become shorter.
+# Imports that the rule forbids and a satellite still has, with the reason. The list may only become
+# shorter.
 EXCEPTIONS = {
     ("_distributed", "_C"): "the spelling of primitives in messages, and the work of a problem",
     ("_distributed", "_ir.costs"): "costs in messages between ranks",

@@ -123,7 +123,8 @@ Kernel prepare_conv(const Problem& problem, const Primitive& primitive, const De
     return {
         {to_strided(weights[0].weights.to(type), layout), bias.defined() ? bias.to(type) : bias}};
   };
-  kernel.packed_bytes = [=] { return strided_copy_bytes(problem, primitive.src); };
+  if (!is_typed(primitive.src))
+    kernel.packed_bytes = [=] { return strided_copy_bytes(problem, primitive.src); };
   return kernel;
 }
 

@@ -69,8 +69,12 @@ def default_error(model: object) -> float:
 
 def in_autocast(model: object) -> bool:
     """Returns True inside of torch.autocast in bf16, for a model on the CPU."""
-    is_bf16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
-    return is_bf16 and _is_on_cpu(model)
+    return cpu_autocasts_to_bf16() and _is_on_cpu(model)
+
+
+def cpu_autocasts_to_bf16() -> bool:
+    """Returns True inside of torch.autocast("cpu", dtype=torch.bfloat16)."""
+    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
 def _is_on_cpu(model: object) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from torchalgo._db import files
 from torchalgo._db.row import (
+    DAY_S,
     KINDS_OF_ENTRY,
     Check,
     E,
@@ -44,7 +45,6 @@ OLD_TABLES: dict[str, tuple[type[Entry], int]] = {
     "checks": (Check, 3),
 }  # fmt: skip
 MOST_NAMES = 200  # most names in one statement
-DAY_S = 86400
 _IS_KEY = " AND ".join(f"{name} = ?" for name in KEY)
 _OF_NAME = {kind.NAME: kind for kind in KINDS_OF_ENTRY}
 

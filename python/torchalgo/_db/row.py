@@ -25,7 +25,8 @@ SCHEMA = 1  # schema of the lines of JSON
 MAX_TICKS = 1024 * 10**9 * 3600  # one hour: no cost is higher
 MAX_TEXT = 4096
 MAX_LINE = 1 << 15  # most characters of an entry as JSON
-TRANSIENT_S = 86400  # lifetime of a failure that the machine's state may have caused
+DAY_S = 86400
+TRANSIENT_S = DAY_S  # lifetime of a failure that the machine's state may have caused
 
 
 class RowKey(NamedTuple):
@@ -272,7 +273,7 @@ def _is_size(value: object) -> bool:
     return type(value) is float and math.isfinite(value) and value >= 0
 
 
-# Whether a value is possible, by the type of its field.
+# Tests of a field's value, by the type of the field. They return True if the value is possible.
 _IS_SOUND: dict[str, Callable[[object], bool]] = {
     "str": _is_text,
     "int": _is_count,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from torchalgo._db import files
 from torchalgo._db.counts import Info, Merged, Verified
 from torchalgo._db.row import (
+    DAY_S,
     MEASURED_KINDS,
     SHARED_KINDS,
     Check,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:  # Python may lack SQLite, so this is imported when it is used
 MAX_BYTES = 128 << 20  # largest size of the file: about 300,000 rows
 SHRINK_TO = 0.75  # part of the limit that is left after the file exceeded it
 BUSY_S = 10.0  # seconds to wait for other processes
-DAY_S = 86400
 
 T = TypeVar("T")
 

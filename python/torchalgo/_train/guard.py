@@ -19,6 +19,7 @@ from torchalgo._base.call_context import CallContext
 from torchalgo._base.overlap import one_at_a_time
 from torchalgo._base.stats import is_faster
 from torchalgo._base.time_budget import OUT_OF_BUDGET, Deadline
+from torchalgo._capture.settings import cpu_autocasts_to_bf16
 from torchalgo._ir.plan import GuardVerdict
 from torchalgo._measure.guard import is_clear, synchronizer
 from torchalgo._train.known_ops import is_altered
@@ -46,7 +47,7 @@ def before_guard(
     with call.timings.step("try"):
         copied = copy.deepcopy(model)
         ((step_ns,),) = time_steps({AS_GIVEN: (copied, copied.forward)}, inputs, 1).values()
-    sides = 3 if torch.is_autocast_enabled("cpu") else 2  # see compare_steps
+    sides = 3 if cpu_autocasts_to_bf16() else 2  # see compare_steps
     guard_s = min(LEAST_S + sides * (1 + ROUNDS) * step_ns / 1e9, GUARD_SHARE * deadline.budget_s)
     left_s = max(0.0, deadline.left_s("finish") - guard_s)
     return dataclasses.replace(call, deadline=Deadline(left_s, deadline.now_s))
@@ -73,7 +74,7 @@ def compare_steps(
         PLAN: (copied, copied.forward),
         AS_GIVEN: (copied, copied.given.forward),
     }
-    if torch.is_autocast_enabled("cpu"):
+    if cpu_autocasts_to_bf16():
         other = copy.deepcopy(planned.given).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         sides[CHANNELS_LAST] = (other, other.forward)
     times = time_steps(sides, inputs, ROUNDS, lambda: deadline.left_s("finish") <= 0)

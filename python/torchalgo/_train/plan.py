@@ -51,7 +51,7 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class TrainingPlan(ShownAsText):
-    """What a model of optimize_training runs in a training step. `print(plan)` explains it.
+    """The plan of a training step: the primitives that run in it. `print(plan)` explains it.
 
     A region is a part of the model that has one plan. `print(plan.regions[0])` lists all of its
     operations with their layouts, rivals and costs.

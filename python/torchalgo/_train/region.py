@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from torchalgo import _C
+from torchalgo._capture.settings import cpu_autocasts_to_bf16
 from torchalgo._run.model_watch import LAYER_SETTINGS
 from torchalgo._train.known_ops import (
     Op,
@@ -364,8 +365,7 @@ def why_transformed(in_autocast: bool) -> str:
         in_autocast: True if the plan is for calls inside of torch.autocast in bf16 on the CPU.
     """
     if in_autocast:
-        is_on = torch.is_autocast_enabled("cpu")
-        if not is_on or torch.get_autocast_dtype("cpu") != torch.bfloat16:
+        if not cpu_autocasts_to_bf16():
             return "torch.autocast in bf16 is off, and it was on when the plan was made"
     elif torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         return (

@@ -223,7 +223,10 @@ def _refuse_kept_tensors(
 
 
 class TensorMeta(NamedTuple):
-    """What the trace knows of a tensor. Regions may compute in f32 what autocast rounds."""
+    """The sizes and the types of a tensor in the trace.
+
+    A region may compute in f32 where autocast rounds to bf16.
+    """
 
     shape: torch.Size
     dtype: torch.dtype  # float32 for a tensor in bf16 if the trace was made inside of autocast
