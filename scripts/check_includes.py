@@ -31,8 +31,8 @@ BENCHMARKS = ROOT / "benchmarks"
 # The packages of torchalgo in the order of the flow; modules of the package itself by their names.
 FLOW = (
     "_version", "_build_info", "_base", "_ir", "_onnx_ops", "_onnx", "_caffe", "_predict",
-    "_report", "_lint", "_capture", "_db", "verify", "_measure", "_plan", "_refine", "_run",
-    "_train", "backends", "functional", "nn", "pbqp", "_api", "_dynamo", "dynamo",
+    "_report", "_lint", "_emit", "_capture", "_db", "verify", "_measure", "_plan", "_refine",
+    "_run", "_train", "backends", "functional", "nn", "pbqp", "_api", "_dynamo", "dynamo",
     "_distributed", "tune", "_cli", "__init__", "__main__",
 )  # fmt: skip
 # Satellites only read a model or a plan. Each imports the public names of docs/api.md, SHARED, its
@@ -40,6 +40,7 @@ FLOW = (
 SATELLITES = {
     "_onnx_ops": (), "_onnx": ("_onnx_ops",), "_caffe": ("_onnx_ops",), "_lint": (),
     "_report": ("_ir", "_C"), "_predict": ("_ir", "_C"), "_distributed": (),
+    "_emit": ("_C",),
 }  # fmt: skip
 # Tools that know nothing of models and plans. text_table is in a folder that also works alone.
 SHARED = ("_base", "_ir.plan.text_table")

@@ -53,12 +53,19 @@ TORCHALGO_CPU_ALGORITHMS(DECLARE_ALGORITHM, DECLARE_FAMILY)
 
 }  // namespace cpu
 
+std::vector<AlgorithmFile> cpu_algorithm_files(const std::string& isa) {
+  std::vector<AlgorithmFile> files;
+#define ADD_ALGORITHM(name) files.push_back({#name, false, {cpu::name(isa)}});
+#define ADD_FAMILY(name) files.push_back({#name, true, cpu::name(isa)});
+  TORCHALGO_CPU_ALGORITHMS(ADD_ALGORITHM, ADD_FAMILY)
+  return files;
+}
+
 Algorithms cpu_algorithms(const std::string& isa) {
   Algorithms list;
-#define ADD_ALGORITHM(name) list.push_back(cpu::name(isa));
-#define ADD_FAMILY(name) \
-  for (Algorithm & member : cpu::name(isa)) list.push_back(std::move(member));
-  TORCHALGO_CPU_ALGORITHMS(ADD_ALGORITHM, ADD_FAMILY)
+  for (AlgorithmFile& file : cpu_algorithm_files(isa)) {
+    for (Algorithm& algorithm : file.algorithms) list.push_back(std::move(algorithm));
+  }
   for (Algorithm& algorithm : list) cpu::serve_bf16_models(algorithm);
   return list;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "layout_algo/list.h"
 
+#include "cpu_algo/list.h"
 #include "provider/cpu_device.h"
 #include "provider/with_tensors.h"
 
@@ -9,7 +10,6 @@
 // clang-format off
 #define TORCHALGO_LAYOUT_ALGORITHMS(ALGORITHM) \
   ALGORITHM(aten)       \
-  ALGORITHM(tiled)      \
   ALGORITHM(cuda_tiled)
 // clang-format on
 
@@ -24,6 +24,7 @@ TORCHALGO_LAYOUT_ALGORITHMS(DECLARE)
 Algorithms layout_algorithms(const std::string& isa) {
 #define CALL(name) layout::name(isa),
   Algorithms list = {TORCHALGO_LAYOUT_ALGORITHMS(CALL)};
+  list.insert(list.begin() + 1, cpu::tiled(isa));
   prepare_with_tensors(list);
   return list;
 }

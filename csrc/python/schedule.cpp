@@ -2,18 +2,47 @@
 #include "ir/schedule.h"
 
 #include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include "ir/problem.h"
 #include "planner/lower.h"
 #include "python/module.h"
+#include "write/content_hash.h"
+#include "write/packed_step.h"
 
 namespace py = pybind11;
 
 namespace torchalgo {
+namespace {
+
+py::bytes bytes_of(const std::vector<float>& floats) {
+  return {reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)};
+}
+
+// Weights and bias of each layer in turn, contiguous tensors of floats.
+py::tuple packed(const std::string& problem, const Primitive& primitive, const Device& device,
+                 const std::vector<std::optional<at::Tensor>>& constants) {
+  const auto floats_of = [](const std::optional<at::Tensor>& tensor) {
+    return tensor ? tensor->const_data_ptr<float>() : nullptr;
+  };
+  std::vector<cpu::LayerPointers> layers;
+  for (std::size_t i = 0; i + 1 < constants.size(); i += 2)
+    layers.push_back({floats_of(constants[i]), floats_of(constants[i + 1])});
+  const PackedStep step = pack_step(parse_problem(problem), primitive, device, layers);
+  py::list written;
+  for (const PackedLayer& layer : step.layers)
+    written.append(py::make_tuple(bytes_of(layer.weights), bytes_of(layer.bias)));
+  return py::make_tuple(std::string(step.file), step.is_family, step.workspace_bytes, written);
+}
+
+}  // namespace
 
 void bind_schedule(py::module_& m) {
   using Slot = Schedule::Slot;
@@ -50,6 +79,16 @@ void bind_schedule(py::module_& m) {
       .def_readonly("steps", &Schedule::steps)
       .def_readonly("inputs", &Schedule::inputs)
       .def_readonly("outputs", &Schedule::outputs);
+  m.def("pack_step", &packed, py::arg("problem"), py::arg("primitive"), py::arg("device"),
+        py::arg("constants"));
+  m.def("slice_begin", [](const std::string& problem) {
+    const auto slice = std::get<SliceProblem>(parse_problem(problem));
+    return slice.begin * slice.h * slice.w;
+  });
+  m.def("content_hash", [](const py::bytes& data) {
+    const std::string_view bytes = data;
+    return content_hash(bytes.data(), bytes.size());
+  });
   m.def("lower", [](const Graph& graph, const Plan& plan) { return lower(graph, plan); });
 }
 

@@ -389,6 +389,14 @@ class Schedule:
     outputs: list[int]
 
 def lower(graph: Graph, plan: Plan) -> Schedule: ...
+def slice_begin(problem: str) -> int: ...  # elements before the part, in any layout but nhwc
+def content_hash(data: bytes) -> int: ...  # of the weights of an emitted program
+
+# The file of a step's algorithm in csrc/cpu_algo, whether its function returns several algorithms,
+# the bytes of its workspace, and weights and bias of each layer as its kernel reads them.
+def pack_step(
+    problem: str, primitive: Primitive, device: Device, constants: Sequence[torch.Tensor | None]
+) -> tuple[str, bool, int, list[tuple[bytes, bytes]]]: ...
 def training_candidates(  # those that a TrainingRegion can run
     graph: Graph,
     device: Device | None,

@@ -45,6 +45,7 @@ _cudnn_errata.set_errata()
 
 from torchalgo import backends, dynamo, nn, pbqp  # noqa: E402
 from torchalgo._api.convert import convert, set_algorithms  # noqa: E402
+from torchalgo._api.emit import EmittedNetwork, emit  # noqa: E402
 from torchalgo._api.enable import algorithms, disable, enable, record_runs  # noqa: E402
 from torchalgo._api.fallbacks import (  # noqa: E402
     fallbacks,
@@ -101,6 +102,7 @@ __all__ = [
     "CallTimes",
     "CapturedCalls",
     "CheckedPlan",
+    "EmittedNetwork",
     "Error",
     "Finding",
     "Front",
@@ -127,6 +129,7 @@ __all__ = [
     "convert",
     "disable",
     "dynamo",
+    "emit",
     "enable",
     "fallbacks",
     "lint",

@@ -46,6 +46,7 @@ def plans_of(plan: Plan | Plans | None) -> list[Plan]:
 # These options say how a plan is made. A call that gives a plan must not set them.
 OF_TUNING = (
     "objective", "mode", "budget_s", "fresh", "weight_limit_bytes", "memory_limit_bytes",
+    "own_kernels",
 )  # fmt: skip
 
 
@@ -79,6 +80,9 @@ def cpu_autocasts_to_bf16() -> bool:
 
 def _is_on_cpu(model: object) -> bool:
     return not isinstance(model, nn.Module) or device_of(model, ()).type == "cpu"
+
+
+_FLAGS = ("strict", "run_untimed", "fresh", "runtime_compiled", "all_knobs", "own_kernels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +127,9 @@ class Settings:
             times as large as the others. The bound restricts Winograd, FFT and Strassen, which
             spoil results that do not read such a pixel. None: no limit. See docs/limits.md, "Large
             values".
+        own_kernels: True plans with torchalgo's own CPU kernels only, and runs that plan also if it
+            is slower than PyTorch. `torchalgo.emit` can write such a plan as C++. What the limit
+            costs is in `plan.comparisons["without_limits"]`.
         progress: True shows progress on stderr. False shows nothing. A function is called with each
             progress Event.
 
@@ -140,11 +147,12 @@ class Settings:
     weight_limit_bytes: int | None = None
     memory_limit_bytes: int | None = None
     max_componentwise_error: float | None = None
+    own_kernels: bool = False
     progress: bool | Callable[[Event], None] | Progress = True
 
     def __post_init__(self) -> None:
         _check_word("Settings", "mode", self.mode, get_args(Mode))
-        for name in ("strict", "run_untimed", "fresh", "runtime_compiled", "all_knobs"):
+        for name in _FLAGS:
             if not isinstance(value := getattr(self, name), bool):
                 raise Error(f"TA1001 Settings: {name}={value!r}, expected True or False")
         is_path = isinstance(self.cost_db, (str, Path))

@@ -90,7 +90,8 @@ def bind_exact_plan(
         tighter = None if is_last else limits.tightened(native, error - own, bound - own)
         if tighter is None:
             return Tuned(native, scripted, error, limits, origins, worst_error)
-        limits = tighter.without_filter()  # exactness matters more than whose kernels run
+        # Exactness matters more than whose kernels run, unless the caller says whose.
+        limits = tighter if options.own_kernels else tighter.without_filter()
 
 
 def with_errors(plan: Plan, native: _C.Plan, tuned: Tuned, prepared: Prepared) -> Plan:

@@ -130,6 +130,9 @@ class Contest:
         if finalists.error > self._prepared.output_bound(self._options):
             reason = f"outputs differ from the model's by {finalists.error:.1e} at best"
             return self._with(plan, guard.untimed_verdict(reason)), self._prepared.frozen
+        if self._options.own_kernels:  # a baseline has other kernels
+            reason = "not timed against PyTorch, because own_kernels=True"
+            return self._with(plan, guard.untimed_verdict(reason, run_untimed=True)), scripted
         single = finalists.single_plan()
         verdict = self._stored(plan, single)
         bound, error = None, math.inf

@@ -71,7 +71,7 @@ class Refinement:
     ) -> None:
         self._prepared, self._tuning, self._objective = prepared, tuning, objective
         self._options, self._budget = options, budget
-        self._limits = Limits.of(tuning, options.weight_limit_bytes)
+        self._limits = Limits.of(tuning, options)
         self._compared: _Compared | None = None
 
     def choose(self) -> Chosen:
@@ -107,7 +107,16 @@ class Refinement:
 
     def _settle(self) -> None:
         """Measures what the cheapest plan needs, and more if much of the time is left."""
-        self._limits.settle()
+        try:
+            self._limits.settle()
+        except Error as error:
+            if not self._options.own_kernels:
+                raise
+            why = str(error).partition(" ")[2]
+            raise Error(
+                f"TA2301 {why}; own_kernels=True allows kernels of torchalgo only: if the budget"
+                " was over before they were checked, give more time, else leave it out"
+            ) from None
         while self._tuning.resume():
             self._limits.settle()
 
@@ -117,6 +126,8 @@ class Refinement:
         On a busy machine, each call of PyTorch waits until all its threads have run. Our own
         kernels do not: see docs/decisions/0048-threads-of-our-own-when-a-core-is-lost.md.
         """
+        if self._options.own_kernels:
+            return
         free = self._limits = self._limits.without_filter()
         is_on_gpu, is_latency = self._tuning.device is not None, self._objective.name == "latency"
         if is_on_gpu or not is_latency or torch.get_num_threads() == 1:

@@ -27,6 +27,19 @@ def held_problems(scripted: ScriptModule) -> list[tuple[str, str]]:
     return [(layer, problem) for _, problem, _, _, _, layer, *_ in states]
 
 
+def held_constants(scripted: ScriptModule) -> dict[tuple[str, str], list[torch.Tensor | None]]:
+    """Returns weights and bias of each layer of the planned operations, by layer and problem."""
+    states = (held._get_method("__getstate__")() for held in _held(scripted))
+    return {(layer, problem): tensors for _, problem, _, _, _, layer, tensors in states}
+
+
+def mean_dims(scripted: ScriptModule) -> list[tuple[int, ...] | None]:
+    """Returns the dimensions of each aten::mean in order; None if they are no constants."""
+    nodes = scripted._c._get_method("forward").graph.findAllNodes("aten::mean", recurse=False)
+    dims = [list(node.inputs())[1].toIValue() for node in nodes]
+    return [tuple(each) if isinstance(each, list) else None for each in dims]
+
+
 def _held(scripted: ScriptModule) -> Iterator[Any]:
     """Yields the packed operations of a module."""
     module: Any = scripted._c

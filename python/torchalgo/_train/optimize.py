@@ -96,7 +96,7 @@ def plan_training(
 
 def _check_settings(options: Options) -> None:
     defaults = Settings()
-    for name in ("mode", "strict", "workspace_limit_bytes", "weight_limit_bytes"):
+    for name in ("mode", "strict", "workspace_limit_bytes", "weight_limit_bytes", "own_kernels"):
         if (value := getattr(options, name)) != getattr(defaults, name):
             raise Error(
                 f"TA1003 optimize_training: settings have {name}={value!r}: plans for training have"

@@ -29,6 +29,24 @@ def priced_plan(graph: _C.Graph, price: Callable[[_C.CostKey], int]) -> _C.Plan:
             costs.set(key, price(key), "measured")
 
 
+def drawn_price(seed: int, key: _C.CostKey) -> int:
+    text = f"{seed} {key.problem} {key.primitive} {key.src} {key.dst}"
+    return int(hashlib.sha256(text.encode()).hexdigest()[:6], 16) + 1
+
+
+def own_plan(graph: _C.Graph, seed: int) -> _C.Plan:
+    """A plan of random kernels of torchalgo, and of others only where it has none."""
+    most = 1 << 24
+
+    def price(key: _C.CostKey) -> int:
+        drawn = drawn_price(seed, key)
+        if not _C.has_own_kernel(key.primitive):
+            return 1000 * most
+        return drawn // 100 if key.problem.startswith("transform_") else drawn
+
+    return priced_plan(graph, price)
+
+
 def any_plan(graph: _C.Graph, seed: int, prefix: str = "") -> _C.Plan:
     """The best plan for costs drawn by `seed`: it mixes providers and layouts as no real one would.
 
@@ -37,8 +55,7 @@ def any_plan(graph: _C.Graph, seed: int, prefix: str = "") -> _C.Plan:
     """
 
     def price(key: _C.CostKey) -> int:
-        text = f"{seed} {key.problem} {key.primitive} {key.src} {key.dst}"
-        drawn = int(hashlib.sha256(text.encode()).hexdigest()[:6], 16) + 1
+        drawn = drawn_price(seed, key)
         if key.problem.startswith("transform_"):
             return drawn // 100
         return drawn // 1000 if prefix and key.primitive.startswith(prefix) else drawn

@@ -7,7 +7,7 @@
 #include "ir/algorithm.h"
 #include "ir/transform_shape.h"
 
-namespace torchalgo::layout {
+namespace torchalgo::cpu {
 namespace {
 
 constexpr std::int64_t kGrainFloats = 32768;  // of a thread, at least: as at::internal::GRAIN_SIZE
@@ -49,7 +49,7 @@ kernels::Transform make_transform(const TransformProblem& problem, Layout from, 
 
 using RunTransform = void (*)(const kernels::Transform&, std::int64_t, std::int64_t);
 
-cpu::PlainKernel bind_tiled(const Problem& problem, const Primitive& primitive, RunTransform run) {
+PlainKernel bind_tiled(const Problem& problem, const Primitive& primitive, RunTransform run) {
   const auto& change = std::get<TransformProblem>(problem);
   const kernels::Transform geometry = make_transform(change, primitive.src, primitive.dst);
   const std::int64_t groups =
@@ -60,12 +60,12 @@ cpu::PlainKernel bind_tiled(const Problem& problem, const Primitive& primitive, 
       kernels::kTransformChannels * std::min(geometry.pixels, kernels::kTransformPixels);
   const std::int64_t tasks = change.n * groups * ranges;
   const std::int64_t grain = std::max<std::int64_t>(1, kGrainFloats / floats_per_task);
-  return {.run = [=](const cpu::RunArgs& args, const cpu::Threads& threads) {
+  return {.run = [=](const RunArgs& args, const Threads& threads) {
     kernels::Transform transform = geometry;
     transform.src = args.src[0];
     transform.dst = args.dst;
-    cpu::parallel_for(threads, tasks, grain,
-                      [&](std::int64_t begin, std::int64_t end) { run(transform, begin, end); });
+    parallel_for(threads, tasks, grain,
+                 [&](std::int64_t begin, std::int64_t end) { run(transform, begin, end); });
   }};
 }
 
@@ -83,4 +83,4 @@ Algorithm tiled(const std::string& isa) {
           }};
 }
 
-}  // namespace torchalgo::layout
+}  // namespace torchalgo::cpu

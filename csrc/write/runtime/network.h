@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ir/algorithm.h"
+#include "ir/plain_kernel.h"
+
+// Runs the steps of a network whose tables the generated file holds.
+
+namespace torchalgo::emitted {
+
+enum class Memory : std::uint8_t { kNone, kInput, kOutput, kArena };
+
+/// The place of a tensor.
+struct Place {
+  Memory memory = Memory::kNone;
+  int index = 0;            // of an input or output
+  std::int64_t offset = 0;  // bytes
+};
+
+/// The places of the constants of a layer in the weights, in bytes; -1: it has none.
+struct LayerAt {
+  std::int64_t weights = -1, bias = -1;
+};
+
+struct Step {
+  cpu::PlainKernel (*bind)();
+  std::span<const Place> src;
+  std::span<const LayerAt> layers;
+  Place residual, dst, workspace;
+};
+
+/// Bytes of the arena that are copied to an output at the end, or of an input.
+struct Copy {
+  Place from, to;
+  std::int64_t bytes = 0;
+};
+
+struct Program {
+  std::span<const Step> steps;
+  std::span<const Copy> copies;
+  std::int64_t weight_bytes = 0;
+  std::uint64_t weight_hash = 0;  // content_hash()
+  bool (*runs_here)() = nullptr;  // whether this CPU has the instruction set
+};
+
+enum Status : int { kOk, kNoFile, kOtherWeights, kOtherCpu, kNoMemory, kBadArgument };
+
+/// A program with its weights, ready to run. It does not change, so several threads may run it at
+/// once, with an arena each.
+struct Network {
+  const Program* program = nullptr;
+  std::vector<cpu::PlainKernel> kernels;
+  const char* weights = nullptr;
+  void* mapped = nullptr;  // what the destructor unmaps: `weights`, or null if the caller owns them
+
+  Network() = default;
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+  ~Network();
+};
+
+/// Maps the file of weights, checks it, and prepares the steps. Throws nothing.
+[[nodiscard]] int open_file(const Program& program, Network& network, const char* path);
+
+/// Does the same with weights in memory, at a multiple of 64 bytes, which must outlive the network.
+[[nodiscard]] int open_memory(const Program& program, Network& network, const void* weights,
+                              std::size_t bytes);
+
+/// Runs the steps. `arena` is at a multiple of 64 bytes. Allocates and throws nothing.
+[[nodiscard]] int run(const Network& network, const float* const* inputs, float* const* outputs,
+                      void* arena, const cpu::Threads& threads);
+
+/// Binds a step by the name of its primitive.
+[[nodiscard]] cpu::PlainKernel bind_step(const Algorithms& algorithms, const char* primitive,
+                                         const char* problem, Layout src, Layout dst,
+                                         const Device& device);
+[[nodiscard]] inline cpu::PlainKernel bind_step(Algorithm algorithm, const char* primitive,
+                                                const char* problem, Layout src, Layout dst,
+                                                const Device& device) {
+  return bind_step(Algorithms{std::move(algorithm)}, primitive, problem, src, dst, device);
+}
+
+}  // namespace torchalgo::emitted

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A plan as a folder of C++: it builds, needs no library, and computes the bits of the module."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import torchalgo
+from torchalgo._emit.arena import ALIGNMENT, Block, place
+from torchalgo._emit.folder import identifier
+
+OWN = torchalgo.Settings(own_kernels=True, cost_db=False, progress=False)
+
+
+class Small(nn.Module):
+    """Convolutions, poolings, a concatenation, a sum, a view and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 32, 3, 2, 1)
+        self.left, self.right = nn.Conv2d(32, 16, 1), nn.Conv2d(32, 16, 3, padding=1)
+        self.wise = nn.Conv2d(32, 32, 3, padding=1, groups=32)
+        self.last = nn.Linear(32, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        x = nn.functional.max_pool2d(x, 2)
+        x = torch.cat([torch.relu(self.left(x)), self.right(x)], 1)
+        x = x + nn.functional.hardswish(self.wise(x))
+        return self.last(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+def optimized(model: nn.Module, *inputs: torch.Tensor, **options: object) -> torchalgo.Optimized:
+    return torchalgo.optimize(model.eval(), inputs, budget_s=20, settings=OWN, **options)
+
+
+@pytest.fixture(scope="module")
+def fast() -> torchalgo.Optimized:
+    torch.manual_seed(0)
+    return optimized(Small(), torch.randn(1, 3, 32, 32))
+
+
+@pytest.fixture(scope="module")
+def built(fast: torchalgo.Optimized, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the network was built."""
+    folder = tmp_path_factory.mktemp("emitted") / "small"
+    torchalgo.emit(fast, folder, threads=2)
+    build(folder)
+    return folder
+
+
+def build(folder: Path, *options: str) -> None:
+    for command in (
+        ["cmake", "-S", folder, "-B", folder / "build", "-G", "Ninja", *options],
+        ["cmake", "--build", folder / "build"],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "warning" not in done.stdout + done.stderr
+
+
+def run_test(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    program = folder / "build" / f"{folder.name}_test"
+    return subprocess.run([program, folder, *arguments], capture_output=True, text=True)
+
+
+def test_results_have_the_bits_of_the_module(built: Path) -> None:
+    for threads in ("1", "2"):
+        done = run_test(built, threads)
+        assert done.returncode == 0, done.stderr
+        assert "the bits of the stored result" in done.stdout
+
+
+def test_another_stored_result_is_a_failure(built: Path, tmp_path: Path) -> None:
+    data = bytearray((built / "test.bin").read_bytes())
+    data[-2] ^= 0x40  # the exponent of the last result
+    shutil.copy(built / "weights.bin", tmp_path)
+    (tmp_path / "test.bin").write_bytes(data)
+    program = built / "build" / "small_test"
+    done = subprocess.run([program, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "another result" in done.stdout
+
+
+@pytest.mark.parametrize("change", ["cut", "longer", "changed", "missing"])
+def test_wrong_weights_are_refused(built: Path, tmp_path: Path, change: str) -> None:
+    data = bytearray((built / "weights.bin").read_bytes())
+    if change == "changed":
+        data[len(data) // 2] ^= 1
+    changed = {"cut": data[:-1], "longer": data + b"\0"}.get(change, data)
+    shutil.copy(built / "test.bin", tmp_path)
+    if change != "missing":
+        (tmp_path / "weights.bin").write_bytes(changed)
+    program = built / "build" / "small_test"
+    done = subprocess.run([program, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"status {1 if change == 'missing' else 2}" in done.stderr
+
+
+COUNTING = """
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <thread>
+#include <vector>
+#include "small.h"
+
+static std::size_t allocations = 0;
+void* operator new(std::size_t size) { ++allocations; return std::malloc(size); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+int main(int, char** arguments) {
+  small_network* network = nullptr;
+  if (small_open(&network, arguments[1]) != SMALL_OK) return 1;
+  static float input[3 * 32 * 32], results[2][10];
+  for (float& x : input) x = 0.5f;
+  const float* in[] = {input};
+  const auto call = [&](int i) {
+    void* arena = std::aligned_alloc(64, SMALL_ARENA_BYTES);
+    float* out[] = {results[i]};
+    const std::size_t before = allocations;
+    int status = 0;
+    for (int n = 0; n < 20; ++n) status += small_run(network, in, out, arena, nullptr);
+    if (i == 0) std::printf("%zu allocations\\n", allocations - before);
+    std::free(arena);
+    return status;
+  };
+  int status = call(0);
+  std::thread other([&] { status += call(1); });
+  status += call(0);
+  other.join();
+  float* out[] = {results[0]};
+  const bool refuses = small_run(network, in, out, (char*)64 + 1, nullptr) == SMALL_BAD_ARGUMENT &&
+                       small_run(nullptr, in, out, (void*)64, nullptr) == SMALL_BAD_ARGUMENT;
+  for (int i = 0; i < 10; ++i) status += results[0][i] != results[1][i];
+  small_close(network);
+  return status + !refuses;
+}
+"""
+
+
+def test_a_run_allocates_nothing_and_two_threads_may_run(built: Path, tmp_path: Path) -> None:
+    source, program = tmp_path / "count.cpp", tmp_path / "count"
+    source.write_text(COUNTING)
+    compile_ = ["g++", "-std=c++20", source, "-I", built, built / "build" / "libsmall.a", "-o"]
+    subprocess.run([*compile_, program, "-pthread", "-Wl,--gc-sections"], check=True)
+    done = subprocess.run([program, built / "weights.bin"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stdout.startswith("0 allocations\n")
+
+
+def test_it_needs_no_library(built: Path) -> None:
+    needs = subprocess.run(
+        ["ldd", built / "build" / "small_test"], capture_output=True, text=True, check=True
+    ).stdout
+    names = set(re.findall(r"^\s*(lib\w+|linux-vdso|/\S+ld-linux)", needs, flags=re.MULTILINE))
+    allowed = {"libstdc", "libgcc_s", "libm", "libc", "libpthread", "linux-vdso"}
+    assert {name for name in names if not name.startswith("/")} <= allowed
+
+
+def test_names_of_layers_never_become_code(tmp_path: Path) -> None:
+    model = nn.Sequential()
+    for name in ("a\\", 'b"; #error', "c*/ int x;", "d??/"):
+        model.add_module(name, nn.Conv2d(8, 8, 1))
+    fast = optimized(model, torch.randn(1, 8, 4, 4))
+    torchalgo.emit(fast, tmp_path / "int", name="int")
+    program = (tmp_path / "int" / "int.cpp").read_text()
+    compiled = subprocess.run(
+        ["g++", "-std=c++20", "-Wall", "-Werror", "-fsyntax-only", "int.cpp", "-I", "sources"],
+        cwd=tmp_path / "int", capture_output=True, text=True,
+    )  # fmt: skip
+    assert compiled.returncode == 0, compiled.stderr
+    assert "#error" not in re.sub(r'"[^"]*"', "", program).replace("// ", "")
+
+
+def test_what_has_no_kernel_is_refused_by_layer_and_operation(tmp_path: Path) -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(8, 8, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cumsum(self.conv(x), 3)
+
+    fast = optimized(Odd(), torch.randn(1, 8, 4, 4))
+    with pytest.raises(torchalgo.Error, match=r"TA2801 emit: layer .*aten::cumsum"):
+        torchalgo.emit(fast, tmp_path / "odd")
+    assert not (tmp_path / "odd").exists()
+
+
+def test_a_plan_with_pytorchs_kernels_is_refused(tmp_path: Path) -> None:
+    fast = torchalgo.optimize(
+        nn.Conv2d(8, 8, 3).eval(), (torch.randn(1, 8, 9, 9),), overrides={"*": "aten.conv"},
+        settings=torchalgo.Settings(run_untimed=True, cost_db=False, progress=False), budget_s=5,
+    )  # fmt: skip
+    with pytest.raises(torchalgo.Error, match=r"TA2801 .*aten\.conv.*own_kernels=True"):
+        torchalgo.emit(fast, tmp_path / "net")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"isa": "sse9"}, "expected one of 'avx512', 'avx2', 'default'"),
+        ({"threads": 0}, "expected a number from 1 to 128"),
+        ({"threads": True}, "expected a number from 1 to 128"),
+    ],
+)
+def test_wrong_arguments(
+    fast: torchalgo.Optimized, tmp_path: Path, options: dict[str, object], text: str
+) -> None:
+    with pytest.raises(torchalgo.Error, match=re.escape(text)):
+        torchalgo.emit(fast, tmp_path / "net", **options)  # type: ignore[arg-type]
+
+
+def test_files_of_others_are_kept(fast: torchalgo.Optimized, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("x")
+    with pytest.raises(torchalgo.Error, match="has files that emit did not write"):
+        torchalgo.emit(fast, tmp_path)
+    with pytest.raises(torchalgo.Error, match="is a file"):
+        torchalgo.emit(fast, tmp_path / "mine.txt")
+    torchalgo.emit(fast, tmp_path / "net")
+    torchalgo.emit(fast, tmp_path / "net")  # its own files are replaced
+
+
+def test_only_what_runs_its_plan_is_emitted(tmp_path: Path) -> None:
+    with pytest.raises(torchalgo.Error, match=r"expected the result of torchalgo\.optimize"):
+        torchalgo.emit(nn.Conv2d(3, 3, 1), tmp_path / "net")  # type: ignore[arg-type]
+
+
+def test_identifiers() -> None:
+    assert identifier("ResNet-18") == "resnet_18"
+    assert identifier("3d net") == "net_3d_net"
+    assert identifier("…") == "net"
+
+
+def test_blocks_of_one_step_never_overlap() -> None:
+    dice = random.Random(0)
+    for _ in range(200):
+        blocks = []
+        for _ in range(dice.randrange(1, 30)):
+            first = dice.randrange(20)
+            blocks.append(Block(dice.randrange(1, 5000), first, first + dice.randrange(6)))
+        arena = place(blocks)
+        assert arena.bytes >= arena.least
+        for i, a in enumerate(blocks):
+            assert arena.offsets[i] % ALIGNMENT == 0
+            assert arena.offsets[i] + a.bytes <= arena.bytes
+            for j, b in enumerate(blocks[:i]):
+                if a.first <= b.last and b.first <= a.last:
+                    is_before = arena.offsets[i] + a.bytes <= arena.offsets[j]
+                    assert is_before or arena.offsets[j] + b.bytes <= arena.offsets[i]

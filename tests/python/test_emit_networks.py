@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whole networks and random ones as C++: their programs compute the bits of the module.
+
+The kernels of all networks are built once, and each program is linked with them.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from torchalgo import _C
+from torchalgo._api.emit import write_plan
+from torchalgo._capture.freeze import freeze_model
+from torchalgo._emit.folder import ISAS
+
+pytest.importorskip("torchvision")
+from networks import random_input, random_network
+from support.random_plans import own_plan, rewrite
+
+NETWORKS = (
+    "resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_large", "squeezenet1_1", "densenet121",
+    "googlenet", "shufflenet_v2_x1_0", "efficientnet_b0", "regnet_y_400mf", "vgg16", "alexnet",
+    "mnasnet1_0", "resnext50_32x4d",
+)  # fmt: skip
+SIZES = {"googlenet": 64, "alexnet": 96}
+# Its module leaves an activation between linear layers to PyTorch, which rounds otherwise.
+NEAR = ("mobilenet_v3_large",)
+RANDOM_NETWORKS = 60
+
+PROJECT = """
+cmake_minimum_required(VERSION 3.16)
+project(all CXX)
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_BUILD_TYPE Release)
+find_package(Threads REQUIRED)
+file(GLOB kernels sources/cpu_algo/kernels/*.cpp)
+file(GLOB_RECURSE others sources/*.cpp)
+list(REMOVE_ITEM others ${kernels})
+add_library(kernels OBJECT ${kernels})
+target_include_directories(kernels PRIVATE sources)
+target_compile_definitions(kernels PRIVATE TORCHALGO_ISA=@isa@_isa)
+target_compile_options(kernels PRIVATE -O3 @flags@ -ffp-contract=fast -fno-math-errno
+  -fno-trapping-math -fno-tree-loop-distribute-patterns -w)
+add_library(common STATIC ${others} $<TARGET_OBJECTS:kernels>)
+target_include_directories(common PUBLIC sources)
+target_link_libraries(common PUBLIC Threads::Threads)
+foreach(name @names@)
+  add_executable(${name} ${name}/${name}.cpp ${name}/test.cpp)
+  target_include_directories(${name} PRIVATE ${name})
+  target_compile_options(${name} PRIVATE -O1)
+  target_link_libraries(${name} PRIVATE common)
+endforeach()
+"""
+
+
+class RandomNetwork(nn.Module):
+    """A chain of random layers, with branches that are added, joined or multiplied."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.dice = random.Random(seed)
+        self.channels = self.dice.choice((3, 8, 16, 24))
+        self.sizes = (self.dice.randint(1, 2), self.channels, *self.dice.choices((9, 12, 16), k=2))
+        self.layers = nn.ModuleList()
+        self.kinds: list[str] = []
+        for _ in range(self.dice.randint(4, 10)):
+            self._add(self.dice.choice(("conv", "conv", "wise", "branch", "pool", "norm", "other")))
+
+    def _conv(self, to: int, filter_size: int, **options: int) -> nn.Module:
+        padding = filter_size // 2 * options.get("dilation", 1)
+        return nn.Conv2d(self.channels, to, filter_size, padding=padding, **options)
+
+    def _activation(self) -> nn.Module:
+        names = (nn.ReLU, nn.ReLU6, nn.SiLU, nn.Hardswish, nn.GELU, nn.Sigmoid, nn.Identity)
+        return self.dice.choice(names)()
+
+    def _add(self, kind: str) -> None:
+        pick, c = self.dice.choice, self.channels
+        if kind == "conv":
+            to = pick((8, 12, 16, 32, 40))
+            groups = 4 if to % 4 == 0 and c % 4 == 0 and pick((True, False)) else 1
+            made: nn.Module = self._conv(
+                to, pick((1, 3, 5)), groups=groups, dilation=pick((1, 1, 2))
+            )
+            self.channels = to
+        elif kind == "wise":
+            made = self._conv(c, pick((3, 5)), groups=c)
+        elif kind == "branch":
+            kind = pick(("add", "join", "gate"))
+            made = self._conv(c, 1 if kind == "gate" else 3)
+            self.channels = 2 * c if kind == "join" and c <= 64 else c
+            kind = "add" if kind == "join" and c > 64 else kind
+        elif kind == "pool":
+            made = pick((nn.MaxPool2d(3, 1, 1), nn.AvgPool2d(3, 1, 1), nn.MaxPool2d(2, 1)))
+        elif kind == "norm":
+            made = nn.GroupNorm(1, c) if pick((True, False)) else nn.BatchNorm2d(c)
+        elif c % 4 == 0 and pick((True, False)):
+            made, self.channels = nn.PixelShuffle(2), c // 4
+        elif c % 2 == 0:
+            made = nn.ChannelShuffle(2)
+        else:
+            made = nn.Upsample(scale_factor=2, mode=pick(("nearest", "bilinear")))
+        self.kinds.append(kind)
+        self.layers.append(nn.Sequential(made, self._activation()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for kind, layer in zip(self.kinds, self.layers, strict=True):
+            if kind == "add":
+                x = x + layer(x)
+            elif kind == "join":
+                x = torch.cat([layer(x), x], 1)
+            elif kind == "gate":
+                x = x * torch.sigmoid(layer(nn.functional.adaptive_avg_pool2d(x, 1)))
+            else:
+                x = layer(x)
+        return x
+
+
+def emitted(model: nn.Module, x: torch.Tensor, folder: Path) -> Path:
+    """Emits a plan of random kernels of torchalgo."""
+    imported = _C.import_graph(freeze_model(model.eval(), (x,))._c, (x,))
+    graph = imported.graph
+    plan = own_plan(graph, seed=len(folder.name))
+    device = _C.cpu_device()
+    written = write_plan(graph, plan, rewrite(imported, plan), folder, folder.name, device)
+    assert written.arena_bytes <= 1.1 * written.least_arena_bytes
+    return folder
+
+
+def run_all(folders: Sequence[Path], where: Path) -> None:
+    """Builds all programs and runs each."""
+    for folder in folders:
+        shutil.copytree(folder / "sources", where / "sources", dirs_exist_ok=True)
+    isa = _C.cpu_device().isa
+    words = {"isa": isa, "flags": ISAS[isa].flags, "names": " ".join(f.name for f in folders)}
+    project = PROJECT
+    for word, text in words.items():
+        project = project.replace(f"@{word}@", text)
+    (where / "CMakeLists.txt").write_text(project)
+    for command in (["cmake", "-S", where, "-B", where / "build", "-G", "Ninja"],
+                    ["cmake", "--build", where / "build"]):  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    failed = []
+    for folder in folders:
+        for threads in ("1", "2"):
+            done = subprocess.run(
+                [where / "build" / folder.name, folder, threads, "2"],
+                capture_output=True,
+                text=True,
+            )
+            is_equal = "the bits of the stored result" in done.stdout
+            error = re.search(r"relative difference (\S+)", done.stdout)
+            is_near = folder.name in NEAR and error is not None and float(error[1]) < 1e-6
+            if done.returncode != 0 or not (is_equal or is_near):
+                failed.append(f"{folder.name}, {threads} threads: {done.stdout}{done.stderr}")
+    assert not failed, "\n".join(failed)
+
+
+@pytest.mark.slow
+def test_networks_have_the_bits_of_their_modules(tmp_path: Path) -> None:
+    folders = [
+        emitted(random_network(name), random_input(name, SIZES.get(name, 48)), tmp_path / name)
+        for name in NETWORKS
+    ]
+    for seed in range(RANDOM_NETWORKS):
+        model = RandomNetwork(seed)
+        folders.append(emitted(model, torch.randn(model.sizes), tmp_path / f"random{seed}"))
+    run_all(folders, tmp_path)
