@@ -21,21 +21,6 @@ from torchalgo._ir.choices import Choice, Direction, choice_text
 Sizes = int | Sequence[int]
 
 
-def texts_of(
-    forward: Choice, backward_data: Choice, backward_filter: Choice, transposed: bool = False
-) -> tuple[str, str, str]:
-    """Returns the texts of a convolution's three choices, in this order.
-
-    Raises: torchalgo.Error if one is no choice for its direction.
-    """
-    directions = directions_of(transposed)
-    return (
-        choice_text(forward, directions[0], "forward"),
-        choice_text(backward_data, directions[1], "backward_data"),
-        choice_text(backward_filter, directions[2], "backward_filter"),
-    )
-
-
 def directions_of(transposed: bool) -> tuple[Direction, Direction, Direction]:
     """Returns the directions of a convolution's forward, backward_data and backward_filter.
 
@@ -62,23 +47,12 @@ def conv1d(
 ) -> Tensor:
     """Computes torch.nn.functional.conv1d with the chosen algorithms.
 
-    The arguments before `forward` are those of torch.nn.functional.conv1d.
-
-    Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
-            lists the possible values.
-        backward_data: the same for the gradient of `input`.
-        backward_filter: the same for the gradient of `weight`.
-    Returns: the result of the convolution. A primitive that cannot run is replaced by a fallback;
-        after torchalgo.set_strict(True) this is an error.
-    Raises: torchalgo.Error if a choice is unknown or for another direction, or if padding is "same"
-        with a stride other than 1.
+    `conv2d` explains the choices and the errors.
 
     Example: torchalgo.conv1d(x, weight, padding=1, forward="aten.conv")
     """
-    texts = texts_of(forward, backward_data, backward_filter)
-    op = torch.ops.torchalgo.conv1d
-    return _conv(op, 1, input, weight, bias, stride, padding, dilation, groups, texts)
+    op, numbers = torch.ops.torchalgo.conv1d, (stride, padding, dilation, groups)
+    return _run(op, 1, input, weight, bias, *numbers, forward, backward_data, backward_filter)
 
 
 def conv2d(
@@ -110,9 +84,8 @@ def conv2d(
 
     Example: torchalgo.conv2d(x, weight, padding=1, forward="cpu.direct")
     """
-    texts = texts_of(forward, backward_data, backward_filter)
-    op = torch.ops.torchalgo.conv2d
-    return _conv(op, 2, input, weight, bias, stride, padding, dilation, groups, texts)
+    op, numbers = torch.ops.torchalgo.conv2d, (stride, padding, dilation, groups)
+    return _run(op, 2, input, weight, bias, *numbers, forward, backward_data, backward_filter)
 
 
 def conv3d(
@@ -130,23 +103,12 @@ def conv3d(
 ) -> Tensor:
     """Computes torch.nn.functional.conv3d with the chosen algorithms.
 
-    The arguments before `forward` are those of torch.nn.functional.conv3d.
-
-    Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
-            lists the possible values.
-        backward_data: the same for the gradient of `input`.
-        backward_filter: the same for the gradient of `weight`.
-    Returns: the result of the convolution. A primitive that cannot run is replaced by a fallback;
-        after torchalgo.set_strict(True) this is an error.
-    Raises: torchalgo.Error if a choice is unknown or for another direction, or if padding is "same"
-        with a stride other than 1.
+    `conv2d` explains the choices and the errors.
 
     Example: torchalgo.conv3d(x, weight, padding=1, forward="aten.conv")
     """
-    texts = texts_of(forward, backward_data, backward_filter)
-    op = torch.ops.torchalgo.conv3d
-    return _conv(op, 3, input, weight, bias, stride, padding, dilation, groups, texts)
+    op, numbers = torch.ops.torchalgo.conv3d, (stride, padding, dilation, groups)
+    return _run(op, 3, input, weight, bias, *numbers, forward, backward_data, backward_filter)
 
 
 def conv_transpose1d(
@@ -165,27 +127,13 @@ def conv_transpose1d(
 ) -> Tensor:
     """Computes torch.nn.functional.conv_transpose1d with the chosen algorithms.
 
-    The arguments before `forward` are those of torch.nn.functional.conv_transpose1d.
-
-    The forward of a transposed convolution is a bwd_data problem, and its backward_data a fwd
-    problem. Use the names and numbers of the problem.
-
-    Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
-            lists the possible values.
-        backward_data: the same for the gradient of `input`.
-        backward_filter: the same for the gradient of `weight`.
-    Returns: the result of the convolution. A primitive that cannot run is replaced by a fallback;
-        after torchalgo.set_strict(True) this is an error.
-    Raises: torchalgo.Error if a choice is unknown or for another direction.
+    `conv_transpose2d` explains the choices and the errors.
 
     Example: torchalgo.conv_transpose1d(x, weight, padding=1, forward="aten.conv")
     """
-    texts = texts_of(forward, backward_data, backward_filter, transposed=True)
-    op = torch.ops.torchalgo.conv_transpose1d
-    return _conv_transpose(
-        op, 1, input, weight, bias, stride, padding, output_padding, groups, dilation, texts
-    )
+    op, numbers = torch.ops.torchalgo.conv_transpose1d, (stride, padding, dilation, groups)
+    choices = forward, backward_data, backward_filter
+    return _run(op, 1, input, weight, bias, *numbers, *choices, output_padding)
 
 
 def conv_transpose2d(
@@ -220,11 +168,9 @@ def conv_transpose2d(
 
     Example: torchalgo.conv_transpose2d(x, weight, padding=1, forward="aten.conv")
     """
-    texts = texts_of(forward, backward_data, backward_filter, transposed=True)
-    op = torch.ops.torchalgo.conv_transpose2d
-    return _conv_transpose(
-        op, 2, input, weight, bias, stride, padding, output_padding, groups, dilation, texts
-    )
+    op, numbers = torch.ops.torchalgo.conv_transpose2d, (stride, padding, dilation, groups)
+    choices = forward, backward_data, backward_filter
+    return _run(op, 2, input, weight, bias, *numbers, *choices, output_padding)
 
 
 def conv_transpose3d(
@@ -243,30 +189,16 @@ def conv_transpose3d(
 ) -> Tensor:
     """Computes torch.nn.functional.conv_transpose3d with the chosen algorithms.
 
-    The arguments before `forward` are those of torch.nn.functional.conv_transpose3d.
-
-    The forward of a transposed convolution is a bwd_data problem, and its backward_data a fwd
-    problem. Use the names and numbers of the problem.
-
-    Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
-            lists the possible values.
-        backward_data: the same for the gradient of `input`.
-        backward_filter: the same for the gradient of `weight`.
-    Returns: the result of the convolution. A primitive that cannot run is replaced by a fallback;
-        after torchalgo.set_strict(True) this is an error.
-    Raises: torchalgo.Error if a choice is unknown or for another direction.
+    `conv_transpose2d` explains the choices and the errors.
 
     Example: torchalgo.conv_transpose3d(x, weight, padding=1, forward="aten.conv")
     """
-    texts = texts_of(forward, backward_data, backward_filter, transposed=True)
-    op = torch.ops.torchalgo.conv_transpose3d
-    return _conv_transpose(
-        op, 3, input, weight, bias, stride, padding, output_padding, groups, dilation, texts
-    )
+    op, numbers = torch.ops.torchalgo.conv_transpose3d, (stride, padding, dilation, groups)
+    choices = forward, backward_data, backward_filter
+    return _run(op, 3, input, weight, bias, *numbers, *choices, output_padding)
 
 
-def _conv(
+def _run(
     op: Callable[..., Any],
     dims: int,
     input: Tensor,
@@ -276,51 +208,29 @@ def _conv(
     padding: Sizes | str,
     dilation: Sizes,
     groups: int,
-    texts: tuple[str, str, str],
+    forward: Choice,
+    backward_data: Choice,
+    backward_filter: Choice,
+    output_padding: Sizes | None = None,
 ) -> Tensor:
+    """Calls the op of a convolution, which is a transposed one if it has an output padding."""
+    first, second, third = directions_of(output_padding is not None)
     stride, dilation = _sizes(stride, dims), _sizes(dilation, dims)
     if isinstance(padding, str):
         input, padding = _pad(input, weight, stride, padding, dilation, dims)
+    numbers: tuple[Any, ...] = dilation, groups
+    if output_padding is not None:
+        numbers = _sizes(output_padding, dims), groups, dilation
     result: Tensor = op(
         input,
         weight,
         bias,
         stride,
         _sizes(padding, dims),
-        dilation,
-        groups,
-        forward=texts[0],
-        backward_data=texts[1],
-        backward_filter=texts[2],
-    )
-    return result
-
-
-def _conv_transpose(
-    op: Callable[..., Any],
-    dims: int,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sizes,
-    padding: Sizes,
-    output_padding: Sizes,
-    groups: int,
-    dilation: Sizes,
-    texts: tuple[str, str, str],
-) -> Tensor:
-    result: Tensor = op(
-        input,
-        weight,
-        bias,
-        _sizes(stride, dims),
-        _sizes(padding, dims),
-        _sizes(output_padding, dims),
-        groups,
-        _sizes(dilation, dims),
-        forward=texts[0],
-        backward_data=texts[1],
-        backward_filter=texts[2],
+        *numbers,
+        forward=choice_text(forward, first, "forward"),
+        backward_data=choice_text(backward_data, second, "backward_data"),
+        backward_filter=choice_text(backward_filter, third, "backward_filter"),
     )
     return result
 

@@ -73,7 +73,7 @@ class _Chosen(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ATTRIBUTES:
             index = ATTRIBUTES.index(name)
-            value = choice_text(value, directions_of(self._is_transposed())[index], name)
+            value = choice_text(value, directions_of(self.transposed)[index], name)
         super().__setattr__(name, value)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -81,15 +81,59 @@ class _Chosen(nn.Module):
         for name in ATTRIBUTES:  # objects that were pickled as torch's class have none
             self.__dict__.setdefault(name, AUTO)
 
-    def _is_transposed(self) -> bool:
-        return isinstance(self, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d))
-
     def extra_repr(self) -> str:
         parts = [super().extra_repr()]
         for name in ATTRIBUTES:
             if (text := getattr(self, name, AUTO)) != AUTO:
                 parts.append(f"{name.removesuffix('_algorithm')}={text!r}")
         return ", ".join(parts)
+
+
+def _forward_of(op: Any) -> Any:
+    """Returns the forward of a convolution that calls `op`. TorchScript compiles it for `op`."""
+
+    # TorchScript refuses an annotation of self.
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[no-untyped-def]
+        input, padding = self._padded(input, weight)
+        return op(
+            input,
+            weight,
+            bias,
+            self.stride,
+            padding,
+            self.dilation,
+            self.groups,
+            forward=self.forward_algorithm,
+            backward_data=self.backward_data_algorithm,
+            backward_filter=self.backward_filter_algorithm,
+        )
+
+    return _conv_forward
+
+
+def _transposed_forward_of(op: Any) -> Any:
+    """Returns the forward of a transposed convolution that calls `op`."""
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:  # type: ignore[no-untyped-def]
+        assert self.padding_mode == "zeros" and not isinstance(self.padding, str)
+        sizes = self.stride, self.padding, self.kernel_size
+        dims = len(self.kernel_size)
+        output_padding = self._output_padding(input, output_size, *sizes, dims, self.dilation)
+        return op(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            output_padding,
+            self.groups,
+            self.dilation,
+            forward=self.forward_algorithm,
+            backward_data=self.backward_data_algorithm,
+            backward_filter=self.backward_filter_algorithm,
+        )
+
+    return forward
 
 
 class _Padded(_Chosen):
@@ -115,34 +159,12 @@ class _Padded(_Chosen):
 
 
 class Conv1d(_Padded, nn.Conv1d):
-    """A torch.nn.Conv1d that runs the chosen algorithms.
-
-    Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
-            lists the possible values.
-        backward_data: the same for the gradient of the input.
-        backward_filter: the same for the gradient of the weights.
-    All other arguments are those of torch.nn.Conv1d.
-
-    Raises: torchalgo.Error if a choice is unknown or for another direction.
+    """A torch.nn.Conv1d that runs the chosen algorithms, as `Conv2d` explains.
 
     Example: conv = torchalgo.nn.Conv1d(64, 64, 3, padding=1, forward="aten.conv")
     """
 
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        input, padding = self._padded(input, weight)
-        return torch.ops.torchalgo.conv1d(
-            input,
-            weight,
-            bias,
-            self.stride,
-            padding,
-            self.dilation,
-            self.groups,
-            forward=self.forward_algorithm,
-            backward_data=self.backward_data_algorithm,
-            backward_filter=self.backward_filter_algorithm,
-        )
+    _conv_forward = _forward_of(torch.ops.torchalgo.conv1d)
 
 
 class Conv2d(_Padded, nn.Conv2d):
@@ -160,90 +182,25 @@ class Conv2d(_Padded, nn.Conv2d):
     Example: conv = torchalgo.nn.Conv2d(64, 64, 3, padding=1, forward="cpu.direct")
     """
 
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        input, padding = self._padded(input, weight)
-        return torch.ops.torchalgo.conv2d(
-            input,
-            weight,
-            bias,
-            self.stride,
-            padding,
-            self.dilation,
-            self.groups,
-            forward=self.forward_algorithm,
-            backward_data=self.backward_data_algorithm,
-            backward_filter=self.backward_filter_algorithm,
-        )
+    _conv_forward = _forward_of(torch.ops.torchalgo.conv2d)
 
 
 class Conv3d(_Padded, nn.Conv3d):
-    """A torch.nn.Conv3d that runs the chosen algorithms.
-
-    Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
-            lists the possible values.
-        backward_data: the same for the gradient of the input.
-        backward_filter: the same for the gradient of the weights.
-    All other arguments are those of torch.nn.Conv3d.
-
-    Raises: torchalgo.Error if a choice is unknown or for another direction.
+    """A torch.nn.Conv3d that runs the chosen algorithms, as `Conv2d` explains.
 
     Example: conv = torchalgo.nn.Conv3d(64, 64, 3, padding=1, forward="aten.conv")
     """
 
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        input, padding = self._padded(input, weight)
-        return torch.ops.torchalgo.conv3d(
-            input,
-            weight,
-            bias,
-            self.stride,
-            padding,
-            self.dilation,
-            self.groups,
-            forward=self.forward_algorithm,
-            backward_data=self.backward_data_algorithm,
-            backward_filter=self.backward_filter_algorithm,
-        )
+    _conv_forward = _forward_of(torch.ops.torchalgo.conv3d)
 
 
 class ConvTranspose1d(_Chosen, nn.ConvTranspose1d):
-    """A torch.nn.ConvTranspose1d that runs the chosen algorithms.
-
-    Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
-            lists the possible values.
-        backward_data: the same for the gradient of the input.
-        backward_filter: the same for the gradient of the weights.
-
-    The forward of a transposed convolution is a bwd_data problem, and its backward_data a fwd
-    problem.
-
-    All other arguments are those of torch.nn.ConvTranspose1d.
-
-    Raises: torchalgo.Error if a choice is unknown or for another direction.
+    """A torch.nn.ConvTranspose1d that runs the chosen algorithms, as `ConvTranspose2d` explains.
 
     Example: conv = torchalgo.nn.ConvTranspose1d(64, 64, 3, padding=1, forward="aten.conv")
     """
 
-    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        assert self.padding_mode == "zeros" and not isinstance(self.padding, str)
-        output_padding = self._output_padding(
-            input, output_size, self.stride, self.padding, self.kernel_size, 1, self.dilation
-        )
-        return torch.ops.torchalgo.conv_transpose1d(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            output_padding,
-            self.groups,
-            self.dilation,
-            forward=self.forward_algorithm,
-            backward_data=self.backward_data_algorithm,
-            backward_filter=self.backward_filter_algorithm,
-        )
+    forward = _transposed_forward_of(torch.ops.torchalgo.conv_transpose1d)
 
 
 class ConvTranspose2d(_Chosen, nn.ConvTranspose2d):
@@ -265,63 +222,16 @@ class ConvTranspose2d(_Chosen, nn.ConvTranspose2d):
     Example: conv = torchalgo.nn.ConvTranspose2d(64, 64, 3, padding=1, forward="aten.conv")
     """
 
-    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        assert self.padding_mode == "zeros" and not isinstance(self.padding, str)
-        output_padding = self._output_padding(
-            input, output_size, self.stride, self.padding, self.kernel_size, 2, self.dilation
-        )
-        return torch.ops.torchalgo.conv_transpose2d(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            output_padding,
-            self.groups,
-            self.dilation,
-            forward=self.forward_algorithm,
-            backward_data=self.backward_data_algorithm,
-            backward_filter=self.backward_filter_algorithm,
-        )
+    forward = _transposed_forward_of(torch.ops.torchalgo.conv_transpose2d)
 
 
 class ConvTranspose3d(_Chosen, nn.ConvTranspose3d):
-    """A torch.nn.ConvTranspose3d that runs the chosen algorithms.
-
-    Args:
-        forward: choice of the primitive for the result. None makes no choice here. docs/choosing.md
-            lists the possible values.
-        backward_data: the same for the gradient of the input.
-        backward_filter: the same for the gradient of the weights.
-
-    The forward of a transposed convolution is a bwd_data problem, and its backward_data a fwd
-    problem.
-
-    All other arguments are those of torch.nn.ConvTranspose3d.
-
-    Raises: torchalgo.Error if a choice is unknown or for another direction.
+    """A torch.nn.ConvTranspose3d that runs the chosen algorithms, as `ConvTranspose2d` explains.
 
     Example: conv = torchalgo.nn.ConvTranspose3d(64, 64, 3, padding=1, forward="aten.conv")
     """
 
-    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        assert self.padding_mode == "zeros" and not isinstance(self.padding, str)
-        output_padding = self._output_padding(
-            input, output_size, self.stride, self.padding, self.kernel_size, 3, self.dilation
-        )
-        return torch.ops.torchalgo.conv_transpose3d(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            output_padding,
-            self.groups,
-            self.dilation,
-            forward=self.forward_algorithm,
-            backward_data=self.backward_data_algorithm,
-            backward_filter=self.backward_filter_algorithm,
-        )
+    forward = _transposed_forward_of(torch.ops.torchalgo.conv_transpose3d)
 
 
 # Maps torch's classes to ours.

@@ -17,6 +17,7 @@ from torch import nn
 
 import torchalgo
 from support.nets import Net
+from torchalgo._base.trees import copied, flatten
 from torchalgo._capture.calls import as_tensor_model, bind_call, script_names
 from torchalgo._run.call_files import CALLS_FILE, form_from_json, form_to_json
 
@@ -365,6 +366,33 @@ class ChoosesInTorchScript(Chooses):
         if torch.jit.is_scripting():
             return 3, results
         return results  # type: ignore[return-value]
+
+
+class Attributes(Convs):
+    def forward(self, batch: AttributeDict) -> torch.Tensor:
+        return self.head(self.stem(batch.image))
+
+
+def test_validation_calls_the_model_with_containers_of_its_types() -> None:
+    call = (AttributeDict(image=image()),)
+    fast = torchalgo.optimize(Attributes(), call, validation=[call], **QUIET)
+    assert fast.plan.validation_error is not None and fast.plan.validation_error < 1e-5
+    assert not fast.original_runs
+
+
+@pytest.mark.parametrize("kind", RESULTS)
+def test_copies_have_the_types_of_the_original(kind: str) -> None:
+    value = RESULTS[kind](torch.rand(2, 3))
+    own = copied(value)
+    check_equal(own, value)
+    addresses = [{t.data_ptr() for t in leaves(each)} for each in (value, own)]
+    assert addresses[0].isdisjoint(addresses[1])
+
+
+def leaves(value: Any) -> list[torch.Tensor]:
+    tensors: list[torch.Tensor] = []
+    flatten(value, "it", tensors, [])
+    return tensors
 
 
 def test_a_model_of_containers_that_depends_on_values_is_scripted() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch._dynamo.testing
 from torch import Tensor, nn
 
 from torchalgo import _C

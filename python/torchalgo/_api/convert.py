@@ -105,7 +105,7 @@ def set_algorithms(
     wanted: dict[str, dict[str, str]] = {}
     for glob, choices in algorithms.items():
         for name in _matches(glob, convolutions):
-            texts = _texts(glob, choices, is_transposed(convolutions[name]))
+            texts = _texts(glob, choices, convolutions[name])
             wanted.setdefault(name, {}).update(texts)
     for name, texts in wanted.items():
         _make_ours(convolutions[name])
@@ -114,19 +114,13 @@ def set_algorithms(
     return [_algorithms_of(name, m) for name, m in convolutions.items() if name in wanted]
 
 
-def is_transposed(module: nn.Module) -> bool:
-    """Returns whether a convolution is a transposed one."""
-    return isinstance(module, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d))
-
-
 def _algorithms_of(name: str, module: nn.Module) -> LayerAlgorithms:
-    directions = directions_of(is_transposed(module))
     texts = [getattr(module, attribute) for attribute in ATTRIBUTES]
-    return LayerAlgorithms(name, *map(read_choice, texts, directions))
+    return LayerAlgorithms(name, *map(read_choice, texts, directions_of(bool(module.transposed))))
 
 
-def _texts(glob: str, choices: LayerChoices, transposed: bool) -> dict[str, str]:
-    """Returns the texts that one entry of `algorithms` sets, by attribute."""
+def _texts(glob: str, choices: LayerChoices, module: nn.Module) -> dict[str, str]:
+    """Returns the texts that one entry of `algorithms` sets on a convolution, by attribute."""
     by_direction: Mapping[Any, Choice]
     if choices is None:
         by_direction = dict.fromkeys(DIRECTION_WORDS)
@@ -136,10 +130,10 @@ def _texts(glob: str, choices: LayerChoices, transposed: bool) -> dict[str, str]
         by_direction = {"forward": choices}
     texts = {}
     for word, choice in by_direction.items():
-        direction = check_directions(str(word), f"set_algorithms: {glob!r}")[0]
-        index = DIRECTIONS.index(direction)
+        index = DIRECTIONS.index(check_directions(str(word), f"set_algorithms: {glob!r}")[0])
+        direction = directions_of(bool(module.transposed))[index]
         what = f"set_algorithms: {glob!r}: {word}"
-        texts[ATTRIBUTES[index]] = choice_text(choice, directions_of(transposed)[index], what)
+        texts[ATTRIBUTES[index]] = choice_text(choice, direction, what)
     return texts
 
 

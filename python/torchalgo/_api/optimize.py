@@ -21,6 +21,7 @@ from torchalgo._base.f32_precision import EXACT_CPU
 from torchalgo._base.progress import Progress
 from torchalgo._base.script_errors import own_error
 from torchalgo._base.time_budget import Deadline, budget_of_call
+from torchalgo._base.trees import copied
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, TensorModel, as_tensor_models, signature_of
 from torchalgo._capture.example_calls import CallShapes, ModelCall, example_calls
@@ -28,7 +29,6 @@ from torchalgo._capture.freeze import check_model
 from torchalgo._capture.fx_model import exported_model
 from torchalgo._capture.kept_model import KeptModel, kept_model
 from torchalgo._capture.keywords import known_keywords
-from torchalgo._capture.reference import copied
 from torchalgo._capture.seen import NoCaptureError
 from torchalgo._capture.settings import (
     IN_SETTINGS,

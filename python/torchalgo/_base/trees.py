@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The form of a value: the tuples, lists, dicts and other containers in which its tensors lie.
 
-`flatten` splits a value into its form and its tensors; `rebuild` is the inverse.
+`flatten` splits a value into its form and its tensors; `rebuild` is the inverse. PyTorch's own
+pytrees take subclasses of containers, and dataclasses that are not registered, for leaves. The type
+of such a value would have to be registered for the whole process.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -74,38 +76,27 @@ def flatten(value: Any, path: str, tensors: list[torch.Tensor], names: list[str]
         return LEAF
     if isinstance(value, CONSTANTS):
         return Constant(value)
-    parts = _parts_of(value)
+    parts = _parts_of(value, path)
     if parts is None:
         raise Error(f"TA1207 {path} is a {type_text(type(value))}; {ACCEPTED}")
-    keys, items = parts
-    paths = _paths(value, path, keys, len(items))
+    keys, items, paths = parts
     children = [flatten(item, at, tensors, names) for item, at in zip(items, paths, strict=True)]
     return Node(type(value), keys, tuple(children))
 
 
-def _parts_of(value: Any) -> tuple[tuple[Any, ...], list[Any]] | None:
-    """Returns the keys and items of a container; None if `value` is no supported container."""
+def _parts_of(value: Any, path: str = "") -> tuple[tuple[Any, ...], list[Any], list[str]] | None:
+    """Returns the keys, items and items' paths of a container; None if `value` is none."""
     kind = type(value)
     if dataclasses.is_dataclass(kind):
-        fields = tuple(field.name for field in dataclasses.fields(kind) if field.init)
-        return fields, [getattr(value, name) for name in fields]
+        keys = tuple(field.name for field in dataclasses.fields(kind) if field.init)
+        return keys, [getattr(value, name) for name in keys], [f"{path}.{name}" for name in keys]
     if isinstance(value, dict):
-        return tuple(value), list(value.values())
+        return tuple(value), list(value.values()), [f"{path}[{key!r}]" for key in value]
     if isinstance(value, (tuple, list)):
-        return (), list(value)
+        fields = getattr(kind, "_fields", None)
+        named = [f"{path}.{name}" for name in fields or ()]
+        return (), list(value), named or [f"{path}[{i}]" for i in range(len(value))]
     return None
-
-
-def _paths(value: Any, path: str, keys: tuple[Any, ...], count: int) -> list[str]:
-    kind = type(value)
-    if dataclasses.is_dataclass(kind):
-        return [f"{path}.{name}" for name in keys]
-    if isinstance(value, dict):
-        return [f"{path}[{key!r}]" for key in keys]
-    names = getattr(kind, "_fields", None)
-    if names is not None:
-        return [f"{path}.{name}" for name in names]
-    return [f"{path}[{i}]" for i in range(count)]
 
 
 def rebuild(tree: Tree, tensors: Iterator[torch.Tensor]) -> Any:
@@ -115,17 +106,34 @@ def rebuild(tree: Tree, tensors: Iterator[torch.Tensor]) -> Any:
     if isinstance(tree, Constant):
         return tree.value
     items = [rebuild(child, tensors) for child in tree.children]
-    kind, make = tree.kind, cast(Any, tree.kind)
+    return _made(tree.kind, tree.keys, items)
+
+
+def copied(value: Any) -> Any:
+    """Returns `value` with copies of its tensors in the same memory format.
+
+    A container whose type cannot be rebuilt from its parts is not copied.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if (parts := _parts_of(value)) is not None:
+        with contextlib.suppress(Exception):  # the constructor is the user's code
+            return _made(type(value), parts[0], [copied(item) for item in parts[1]])
+    return value
+
+
+def _made(kind: Any, keys: tuple[Any, ...], items: list[Any]) -> Any:
+    """Makes a container of type `kind`."""
     if kind is tuple or kind is list:
-        return list(items) if kind is list else tuple(items)
+        return kind(items)
     if dataclasses.is_dataclass(kind):
-        return make(**dict(zip(tree.keys, items, strict=True)))
+        return kind(**dict(zip(keys, items, strict=True)))  # type: ignore[operator]
     if issubclass(kind, dict):
-        return _rebuild_dict(kind, dict(zip(tree.keys, items, strict=True)))
-    return make(*items) if hasattr(kind, "_fields") else make(items)
+        return _made_dict(kind, dict(zip(keys, items, strict=True)))
+    return kind(*items) if hasattr(kind, "_fields") else kind(items)
 
 
-def _rebuild_dict(kind: Any, items: dict[Any, Any]) -> Any:
+def _made_dict(kind: Any, items: dict[Any, Any]) -> Any:
     """Makes a dict of type `kind`. Bypasses its constructor if that does not accept the items."""
     if kind is dict:
         return items
@@ -174,18 +182,6 @@ def is_same_value(a: Any, b: Any) -> bool:
 def type_text(kind: type) -> str:
     name = kind.__qualname__
     return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"
-
-
-def tensors_of(result: Any) -> Iterator[torch.Tensor]:
-    """Yields the tensors in the result of a TorchScript module, in order."""
-    if isinstance(result, torch.Tensor):
-        yield result
-    elif isinstance(result, dict):
-        for item in result.values():
-            yield from tensors_of(item)
-    else:
-        for item in result:
-            yield from tensors_of(item)
 
 
 def tree_text(tree: Tree | None) -> str:

@@ -32,11 +32,11 @@ from torchalgo._base.trees import (
     Node,
     Tree,
     check_rebuilds,
+    copied,
     flatten,
     has_values,
     lowered,
     rebuild,
-    tensors_of,
     tree_text,
     type_text,
 )
@@ -44,7 +44,7 @@ from torchalgo._C import Error
 from torchalgo._capture.formats import Formats, Key, formats_of, key_of, order_of
 from torchalgo._capture.freeze import check_inputs, check_model, tensors_in
 from torchalgo._capture.kept_model import KeptModel
-from torchalgo._capture.reference import Reference, copied
+from torchalgo._capture.reference import Reference
 from torchalgo._capture.scripted_calls import check_parameters, script_tensor_model
 from torchalgo._capture.seen import NoCaptureError, Seen, look_at
 
@@ -154,7 +154,7 @@ class CallForm:
         if self.autocast:
             types = iter(self.autocast)
             returned = tree_map_only(torch.Tensor, lambda x: x.to(next(types)), returned)
-        return returned if self.output is None else rebuild(self.output, tensors_of(returned))
+        return returned if self.output is None else rebuild(self.output, iter(tensors_in(returned)))
 
 
 def _is_default(value: Any, default: Any) -> bool:
@@ -407,15 +407,15 @@ def copy_of(tensor: Any) -> Any:
     """
     if not isinstance(tensor, torch.Tensor):
         return tensor
-    copied = tensor.detach().clone()
-    if copied.stride() == tensor.stride():
-        return copied
+    dense = tensor.detach().clone()
+    if dense.stride() == tensor.stride():
+        return dense
     if _shares_elements(tensor):
         return tensor
     empty = torch.empty_strided(
         tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
     )
-    return empty.copy_(copied)
+    return empty.copy_(dense)
 
 
 def _shares_elements(tensor: torch.Tensor) -> bool:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from torchalgo._base.compare_outputs import output_error, worst_output_error
+from torchalgo._base.trees import copied
 from torchalgo._C import Error
 from torchalgo._capture.freeze import first_lines, tensors_in
 from torchalgo._ir.bounds import COARSE_BOUND
@@ -23,17 +24,6 @@ _COARSE = {torch.float16: 4 * COARSE_BOUND["f16"], torch.bfloat16: 4 * COARSE_BO
 # Largest relative L2 error of two runs of one model with the same inputs. Atomic sums have no fixed
 # order.
 MOST_NOISE = 1e-6
-
-
-def copied(value: Any) -> Any:
-    """Returns `value` with copies of its tensors in the same memory format."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(copied(item) for item in value)
-    return value
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch import nn
 
 from torchalgo import Error
 from torchalgo._base.processor_load import warn_if_busy
+from torchalgo._base.trees import copied
 from torchalgo._lint import copies, groups, repeats
 from torchalgo._lint.facts import Call, tensors_in
 from torchalgo._lint.observe import Arguments, observe, run_model, same_random, wait
@@ -53,7 +54,7 @@ def lint(
     """
     args, kwargs = _checked(model, example_inputs, example_kwargs, budget_s)
     given = tensors_in((args, kwargs))
-    own = _detached(args), _detached(kwargs)
+    own = copied(args), copied(kwargs)
     warn_if_busy(torch.get_num_threads(), None)
     with _eval_mode(model) as notes:
         call_us = _time_call(model, *own)
@@ -129,17 +130,6 @@ def _checked(
             " a non-empty sequence of forward's arguments, such as (torch.rand(1, 3, 224, 224),)"
         )
     return tuple(example_inputs or ()), kwargs
-
-
-def _detached(value: Any) -> Any:
-    """Returns copies of all tensors, in the layout that they have, without gradients."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {name: _detached(each) for name, each in value.items()}
-    if type(value) in (tuple, list):
-        return type(value)(map(_detached, value))
-    return value
 
 
 def _time_call(model: nn.Module, args: Arguments, kwargs: dict[str, Any]) -> float:

@@ -16,6 +16,7 @@ from torchalgo import _C
 from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.f32_precision import EXACT_CPU
 from torchalgo._base.timings import Timings
+from torchalgo._base.trees import copied
 from torchalgo._C import Error
 from torchalgo._capture.calls import TensorModel
 from torchalgo._capture.freeze import (
@@ -35,7 +36,6 @@ from torchalgo._capture.reference import (
     Reference,
     check_finite,
     check_repeats,
-    copied,
     most_error,
     other_values,
     resized,

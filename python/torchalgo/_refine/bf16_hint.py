@@ -12,7 +12,7 @@ import torch
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
 from torchalgo._base.compare_outputs import in_f64, leaves_of, output_error
-from torchalgo._capture.reference import copied
+from torchalgo._base.trees import copied
 from torchalgo._capture.settings import BF16_ERROR, Options
 from torchalgo._ir.costs import MAX_ERROR, Key, key_of
 from torchalgo._ir.plan import Plan
