@@ -144,6 +144,8 @@ def test_what_lasts_longer_than_there_is_time_for_is_broken_off() -> None:
     ran.clear()
     assert time_interleaved(calls, now_ns=lambda: now[0], most_s=3.0) == {"plan": [], "frozen": []}
     assert len(ran) == 3
+    found = time_interleaved(calls, now_ns=lambda: now[0], most_s=3.0, least=1)
+    assert {name: len(ns) for name, ns in found.items()} == {"plan": 1, "frozen": 1}
 
 
 def test_a_baseline_that_fails_is_left_out_and_noted() -> None:

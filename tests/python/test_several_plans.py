@@ -203,6 +203,8 @@ def test_plans_are_applied_to_the_inputs_of_their_shapes(
 def test_overrides_hold_in_every_plan_and_the_budget_is_shared(net: Net) -> None:
     call = CallContext.start(Deadline(8.0, lambda: 3.0))
     assert [call.part(left).deadline.left_s("finish") for left in (2, 1)] == [4.0, 8.0]
+    call.deadline.keep("finish", 2.0)
+    assert [call.part(left).deadline.left_s("finish") for left in (2, 1)] == [3.0, 6.0]
     overrides = {"layer1.*": "cpu.im2col_gemm"}
     fast = torchalgo.optimize(
         net,

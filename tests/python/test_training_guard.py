@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +18,10 @@ from support.training_models import Chain, images
 from torchalgo._base.call_context import CallContext
 from torchalgo._base.stats import Faster
 from torchalgo._base.time_budget import Deadline
+from torchalgo._capture.settings import Options
+from torchalgo._measure.guard import PLAN
 from torchalgo._train import guard
+from torchalgo._train import optimize as optimize_
 
 
 def optimize(model: nn.Module, tmp_path: Path) -> torchalgo.TrainingModule:
@@ -35,7 +40,7 @@ def test_the_faster_side_runs_and_timing_changes_nothing(
             return Faster("slower", 1.1, 1.05, 1.2)
         return Faster("unclear", 1.1, 0.9, 1.2)
 
-    monkeypatch.setattr(guard, "is_faster", compare)
+    monkeypatch.setattr("torchalgo._measure.guard.is_faster", compare)
     model = Chain().train()
     before = copy.deepcopy(model.state_dict())
     state = torch.get_rng_state()
@@ -69,7 +74,7 @@ def test_the_faster_side_runs_and_timing_changes_nothing(
 def test_the_plan_loses_as_in_inference(
     plan_ms: list[float], model_ms: list[float], runs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = {guard.PLAN: plan_ms, guard.AS_GIVEN: model_ms}
+    times = {PLAN: plan_ms, guard.AS_GIVEN: model_ms}
     monkeypatch.setattr(guard, "time_steps", lambda *_: {k: [*v] for k, v in times.items()})
     planned: Any = Chain().train()
     planned.given = nn.Identity()
@@ -86,11 +91,30 @@ def test_tuning_leaves_the_time_for_the_comparison_but_at_most_a_third(
     steps = {guard.AS_GIVEN: [step_s * 1e9]}
     monkeypatch.setattr(guard, "time_steps", lambda *_: steps)
     call = CallContext.start(Deadline(90.0))
-    before = guard.before_guard(Chain().train(), (images(),), call)
-    assert before.deadline.budget_s == pytest.approx(left_s, abs=1.0)
+    guard.reserve_guard(Chain().train(), (images(),), call)
+    assert call.deadline.left_s("check") == pytest.approx(left_s, abs=1.0)
+    assert call.part(1).deadline.budget_s == pytest.approx(left_s, abs=1.0)
     assert call.deadline.left_s("finish") > left_s + 20.0
-    endless = CallContext.start()
-    assert guard.before_guard(Chain().train(), (images(),), endless) is endless
+
+
+def test_ctrl_c_in_one_region_leaves_no_time_to_others_and_all_to_the_comparison(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[float] = []
+
+    def tuning(part: Any, options: Any, store: Any, call: CallContext) -> Any:
+        given.append(call.deadline.left_s("finish"))
+        return SimpleNamespace(best=lambda: None, is_interrupted=True)
+
+    monkeypatch.setattr(optimize_, "RegionTuning", tuning)
+    monkeypatch.setattr(optimize_, "Run", lambda *_: SimpleNamespace(is_interrupted=True, saved=[]))
+    parts: Any = {name: SimpleNamespace(costs=10) for name in ("first", "second")}
+    for budget_s in (90.0, math.inf):
+        call = CallContext.start(Deadline(budget_s, lambda: 0.0))
+        optimize_._within_limit(parts, Options.of(torchalgo.Settings()), None, call)
+        assert given == [budget_s / 2, 0.0]
+        assert call.deadline.left_s("finish") == budget_s
+        given.clear()
 
 
 def test_a_model_with_hooks_is_not_timed(tmp_path: Path) -> None:

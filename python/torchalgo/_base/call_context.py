@@ -32,8 +32,13 @@ class CallContext:
             Progress(False) if progress is None else progress,
         )
 
+    def within(self, seconds: float) -> CallContext:
+        """Returns the context of steps that may take so many seconds from now on."""
+        return dataclasses.replace(self, deadline=Deadline(seconds, self.deadline.now_s))
+
     def part(self, parts_left: float) -> CallContext:
-        """Returns the context of the next plan: one of so many parts of the time that is left."""
-        left_s = max(0.0, self.deadline.left_s("finish"))
-        deadline = Deadline(left_s / parts_left, self.deadline.now_s)
-        return dataclasses.replace(self, deadline=deadline)
+        """Returns the context of the next plan: one of so many parts of the time that is left.
+
+        The time that is reserved for the step "finish" of the whole call is not divided.
+        """
+        return self.within(max(0.0, self.deadline.left_s("check")) / parts_left)

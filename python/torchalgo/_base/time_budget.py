@@ -12,6 +12,11 @@ OUT_OF_BUDGET = "out of budget"
 # The time budget of a call without budget_s, in seconds for each of its plans.
 DEFAULT_BUDGET_S = 90.0
 
+# The guard times the plan against PyTorch at the end. This part of a budget is reserved for it at
+# most, and LEAST_END_S are reserved for work that does not depend on the model's size.
+GUARD_SHARE = 1 / 3
+LEAST_END_S = 0.3
+
 # The time of a candidate's check on one core of an EPYC: a reference in f64, at least six runs, and
 # comparisons. `Pace` corrects it on other machines.
 CHECK_S = 3e-3

@@ -27,11 +27,12 @@ from torchalgo._cli.tuning_flags import on_device, plans_in
 from torchalgo._ir.choices import near
 from torchalgo._ir.overrides import some
 from torchalgo._ir.plan.text_table import text_table
+from torchalgo._measure.guard import PLAN
 from torchalgo._measure.sampling import Bench
 from torchalgo._run.call_times import CallTimes
 from torchalgo._run.model_files import load_model
 from torchalgo._run.optimized import Optimized
-from torchalgo._train.guard import PLAN, time_steps
+from torchalgo._train.guard import time_steps
 from torchalgo._train.plan import TrainingPlan
 from torchalgo_cli import EXIT_ERROR
 from torchalgo_cli.files import is_problem

@@ -38,6 +38,7 @@ def time_interleaved(
     now_ns: Callable[[], int] = time.perf_counter_ns,
     synchronize: Call = lambda: None,
     most_s: float = float("inf"),
+    least: int = 0,
 ) -> dict[str, list[float]]:
     """Times each call once per round, in random order within the round. Returns times in ns.
 
@@ -49,6 +50,7 @@ def time_interleaved(
         warmup: rounds that run before and are not timed.
         synchronize: waits until the device has finished the call; it is part of the time.
         most_s: after this many seconds, warmup included, no further round begins in any case.
+        least: so many rounds run even then.
     """
     rng = random.Random(seed)
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -73,7 +75,7 @@ def time_interleaved(
         for i in range(rounds):
             if i >= LEAST_ROUNDS and now_ns() - started > budget_s * 1e9:
                 break
-            if is_over():
+            if i >= least and is_over():
                 break
             for name in rng.sample(list(calls), len(calls)):
                 times[name].append(apply_where_it_runs(calls[name], timed))
@@ -87,6 +89,11 @@ def is_clear(times: Mapping[str, Sequence[float]]) -> bool:
         ns for name, each in times.items() if name not in (PLAN, SINGLE_LAYOUT) for ns in each
     ]
     return len(plan) >= CLEAR_ROUNDS and bool(others) and max(plan) < min(others)
+
+
+def has_verdict(times: Mapping[str, Sequence[float]], least_rounds: int = LEAST_ROUNDS) -> bool:
+    """Returns whether the rounds suffice for a verdict, or the plan won clearly in fewer."""
+    return len(times[PLAN]) >= least_rounds or is_clear(times)
 
 
 def meter_interleaved(
@@ -192,14 +199,11 @@ def guard_verdict(times: Mapping[str, list[float]], seed: int = 0) -> GuardVerdi
     result = is_faster(times[runs], times[baseline], seed=seed)
     needs_flag = result.verdict == "slower" and baseline.endswith(BENCHMARK)
     return GuardVerdict(
-        verdict=result.verdict,
+        **dataclasses.asdict(result),
         runs="baseline" if result.verdict == "slower" else runs,  # type: ignore[arg-type]
         baseline=baseline,
         plan_us=statistics.median(times[runs]) / 1000,
         baseline_us=others[baseline] / 1000,
-        ratio=result.ratio,
-        low=result.low,
-        high=result.high,
         rounds=len(times[runs]),
         reason="needs torch.backends.cudnn.benchmark = True to be as fast" if needs_flag else "",
         second_us=second_us,

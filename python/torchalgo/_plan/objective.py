@@ -59,7 +59,7 @@ class Latency:
         times = guard.time_interleaved(
             calls, budget_s=limit_s, warmup=warmup, most_s=most_s, synchronize=synchronize
         )
-        if len(times["plan"]) < guard.LEAST_ROUNDS and not guard.is_clear(times):
+        if not guard.has_verdict(times):
             return None
         return dataclasses.replace(guard.guard_verdict(times), waited=round(watch.share(), 3))
 

@@ -35,15 +35,14 @@ def tell_bf16(
     """
     if call.progress.is_silent or not _is_due(plan, prepared, options, describe):
         return
-    deadline = call.deadline
-    limit_s = min(MOST_S, MOST_SHARE * deadline.budget_s, deadline.left_s("measure"))
-    end_s = deadline.now_s() + limit_s
+    most_s = min(MOST_S, MOST_SHARE * call.deadline.budget_s)
+    call = call.within(min(most_s, call.deadline.left_s("measure")))
     layers: dict[str, list[int]] = {}  # by problem: the ticks of each layer in the plan
     for node in plan.nodes:
         if node.primitive and has_convolution(node.problem):
             layers.setdefault(node.problem, []).append(node.ticks)
     with call.timings.step("measure"):
-        costs = _bf16_costs(layers, prepared, options, describe, call, end_s)
+        costs = _bf16_costs(layers, prepared, options, describe, call)
     # The speedup is a prediction, because it is a quotient of sums of costs. It leaves out casts at
     # the ends of the part in bf16, and that other operations may be faster in bf16 too. Layers
     # without a cost in bf16 keep theirs.
@@ -52,7 +51,7 @@ def tell_bf16(
     if speedup < LEAST_SPEEDUP:
         return
     error = None
-    if prepared.reference.seconds <= end_s - deadline.now_s():
+    if prepared.reference.seconds <= call.deadline.left_s("finish"):
         with call.timings.step("values"):
             error = _error_in_autocast(prepared)
     if error is None or math.isfinite(error):
@@ -77,7 +76,6 @@ def _bf16_costs(
     options: Options,
     describe: Describer,
     call: CallContext,
-    end_s: float,
 ) -> dict[str, int]:
     """Returns the least known cost of each problem in bf16, in ticks of a plan.
 
@@ -105,7 +103,7 @@ def _bf16_costs(
     sampler = objective.bench.sampler(primitives, cold_bytes(prepared.graph), seed=0)
     sums = {problem: sum(each) for problem, each in layers.items()}
     for problem in sorted(sums, key=lambda p: -sums[p]) if tuning.has_measured else ():
-        left_s = end_s - call.deadline.now_s()
+        left_s = call.deadline.left_s("finish")
         if left_s <= 0 or sum(sums[p] for p in costs) >= COVERED_SHARE * sum(sums.values()):
             break
         key = _best_offered(problem, primitives)

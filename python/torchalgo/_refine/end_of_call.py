@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 
 from torchalgo._base.call_context import CallContext
+from torchalgo._base.time_budget import GUARD_SHARE, LEAST_END_S
 from torchalgo._measure import guard
 from torchalgo._plan.preparation import Prepared
 
 # The first guess of the time to bind a plan, as a part of the time to read the model.
 BIND_SHARE = 0.3
-LEAST_S = 0.3  # seconds for work that does not depend on the model's size: solves, descriptions
 AFTER_INTERRUPT_S = 3.0  # seconds for the guard after Ctrl-C
 # The model is run at most this often to learn its time, in at most this part of the budget.
 MOST_RUNS, RUNS_SHARE = 3, 0.05
@@ -84,7 +84,7 @@ class CallBudget:
     @property
     def least_s(self) -> float:
         """The seconds that binding a plan and timing it with the least effort take."""
-        return LEAST_S + self._bind_s + self._seconds(self._efforts()[-1])
+        return LEAST_END_S + self._bind_s + self._seconds(self._efforts()[-1])
 
     @property
     def whole_s(self) -> float:
@@ -142,10 +142,10 @@ class CallBudget:
     def _reserve(self, bind_s: float) -> None:
         """Reserves time for the end of the call: `bind_s`, and the guard.
 
-        The guard has the best effort that takes at most a third of the budget, and the least one
-        if there is none. No time is reserved for the single-layout plan, so it is dropped first.
+        The guard has the best effort that takes at most GUARD_SHARE of the budget, or else the
+        least one. No time is reserved for the single-layout plan, so it is dropped first.
         """
         seconds = [self._seconds(effort) for effort in self._efforts()[1:]]
-        most_s = self.call.deadline.budget_s / 3
+        most_s = GUARD_SHARE * self.call.deadline.budget_s
         guard_s = next((own_s for own_s in seconds if own_s <= most_s), seconds[-1])
-        self.call.deadline.keep("finish", LEAST_S + bind_s + guard_s)
+        self.call.deadline.keep("finish", LEAST_END_S + bind_s + guard_s)

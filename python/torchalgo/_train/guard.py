@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
-import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,39 +17,39 @@ from torch.utils._pytree import tree_leaves
 from torchalgo._base.call_context import CallContext
 from torchalgo._base.overlap import one_at_a_time
 from torchalgo._base.stats import is_faster
-from torchalgo._base.time_budget import OUT_OF_BUDGET, Deadline
+from torchalgo._base.time_budget import GUARD_SHARE, LEAST_END_S, OUT_OF_BUDGET, Deadline
 from torchalgo._capture.settings import cpu_autocasts_to_bf16
 from torchalgo._ir.plan import GuardVerdict
-from torchalgo._measure.guard import is_clear, synchronizer
+from torchalgo._measure.guard import (
+    PLAN,
+    guard_verdict,
+    has_verdict,
+    synchronizer,
+    time_interleaved,
+)
 from torchalgo._train.known_ops import is_altered
 from torchalgo._train.module import TrainingModule
 
 ROUNDS = 6  # the fewest with which a clean sweep is significant
-LEAST_S = 0.3  # seconds for work that does not depend on the model's size
-GUARD_SHARE = 1 / 3  # the most of the time budget that is reserved for these rounds
-PLAN, AS_GIVEN = "plan", "the model as it was given"
-CHANNELS_LAST = "the model in channels_last"
+AS_GIVEN, CHANNELS_LAST = "the model as it was given", "the model in channels_last"
 
 Side = tuple[torch.nn.Module, Callable[..., Any]]  # the owner of the parameters, and what runs
 
 
-def before_guard(
-    model: torch.nn.Module, inputs: Sequence[Tensor], call: CallContext
-) -> CallContext:
-    """Returns the context of the steps before `compare_steps`, which leave the time for it.
+def reserve_guard(model: torch.nn.Module, inputs: Sequence[Tensor], call: CallContext) -> None:
+    """Reserves the time for `compare_steps`.
 
     A step of the model as it was given is timed, to learn how much time that is.
     """
     deadline = call.deadline
     if not deadline.has_end or _has_hooks(model):
-        return call
+        return
     with call.timings.step("try"):
         copied = copy.deepcopy(model)
         ((step_ns,),) = time_steps({AS_GIVEN: (copied, copied.forward)}, inputs, 1).values()
     sides = 3 if cpu_autocasts_to_bf16() else 2  # see compare_steps
-    guard_s = min(LEAST_S + sides * (1 + ROUNDS) * step_ns / 1e9, GUARD_SHARE * deadline.budget_s)
-    left_s = max(0.0, deadline.left_s("finish") - guard_s)
-    return dataclasses.replace(call, deadline=Deadline(left_s, deadline.now_s))
+    guard_s = LEAST_END_S + sides * (1 + ROUNDS) * step_ns / 1e9
+    deadline.keep("finish", min(guard_s, GUARD_SHARE * deadline.budget_s))
 
 
 def compare_steps(
@@ -77,22 +76,13 @@ def compare_steps(
     if cpu_autocasts_to_bf16():
         other = copy.deepcopy(planned.given).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         sides[CHANNELS_LAST] = (other, other.forward)
-    times = time_steps(sides, inputs, ROUNDS, lambda: deadline.left_s("finish") <= 0)
-    result = is_faster(times[PLAN], times[AS_GIVEN])
+    times = time_steps(sides, inputs, ROUNDS, deadline.left_s("finish"))
     both = {side: times[side] for side in (PLAN, AS_GIVEN)}
-    is_short = len(times[PLAN]) < ROUNDS and not is_clear(both)
-    return GuardVerdict(
-        verdict=result.verdict,
-        runs="baseline" if is_short or result.verdict == "slower" else "plan",
-        baseline=AS_GIVEN,
-        plan_us=statistics.median(times[PLAN]) / 1000,
-        baseline_us=statistics.median(times[AS_GIVEN]) / 1000,
-        ratio=result.ratio,
-        low=result.low,
-        high=result.high,
-        rounds=len(times[PLAN]),
-        reason=_out_of_time(deadline, len(times[PLAN])) if is_short else _other_way(times),
-    )
+    verdict = guard_verdict(both)
+    if has_verdict(both, ROUNDS):
+        return dataclasses.replace(verdict, reason=_other_way(times))
+    reason = _out_of_time(deadline, verdict.rounds)
+    return dataclasses.replace(verdict, runs="baseline", reason=reason)
 
 
 def _other_way(times: Mapping[str, Sequence[float]]) -> str:
@@ -121,32 +111,25 @@ def _has_hooks(model: torch.nn.Module) -> bool:
 
 
 def time_steps(
-    sides: Mapping[str, Side],
-    inputs: Sequence[Tensor],
-    rounds: int,
-    is_over: Callable[[], bool] = lambda: False,
+    sides: Mapping[str, Side], inputs: Sequence[Tensor], rounds: int, most_s: float = math.inf
 ) -> dict[str, list[float]]:
     """Returns the times in ns of training steps. In each round, each side makes one step.
 
-    At least one round runs. No further one begins if `is_over`. Random numbers that the steps draw
-    leave the state of PyTorch's generator as it was.
+    At least one round runs. No further one begins after `most_s`. Random numbers that the steps
+    draw leave the state of PyTorch's generator as it was.
     """
-    times: dict[str, list[float]] = {name: [] for name in sides}
     gpus = [x.device for x in inputs if x.is_cuda]
-    synchronize = synchronizer(gpus[0] if gpus else torch.device("cpu"))
+    steps = {name: functools.partial(_step, *side, inputs) for name, side in sides.items()}
     with one_at_a_time("it times steps of training"), torch.random.fork_rng(devices=gpus[:1]):
-        for model, run in sides.values():
-            _step(model, run, inputs)
-        synchronize()
-        for number in range(rounds):
-            if number and is_over():
-                break
-            for name, (model, run) in sides.items():
-                begin = time.perf_counter_ns()
-                _step(model, run, inputs)
-                synchronize()
-                times[name].append(float(time.perf_counter_ns() - begin))
-    return times
+        return time_interleaved(
+            steps,
+            rounds=rounds,
+            budget_s=math.inf,
+            warmup=1,
+            synchronize=synchronizer(gpus[0] if gpus else torch.device("cpu")),
+            most_s=most_s,
+            least=1,
+        )
 
 
 def _step(model: torch.nn.Module, run: Callable[..., Any], inputs: Sequence[Tensor]) -> None:

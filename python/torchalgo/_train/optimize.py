@@ -19,7 +19,7 @@ from torchalgo._capture.settings import Options, Settings
 from torchalgo._db import CostStore
 from torchalgo._plan.find import native_device
 from torchalgo._train.given_plan import given_runs
-from torchalgo._train.guard import before_guard, compare_steps
+from torchalgo._train.guard import compare_steps, reserve_guard
 from torchalgo._train.module import TrainingModule
 from torchalgo._train.overrides import check_overrides, layers_of
 from torchalgo._train.part import Part, Run, Target, parts_of
@@ -70,12 +70,13 @@ def plan_training(
         layers = [layer for part in parts.values() for layer in layers_of(part.own.graph)]
         check_overrides(options.overrides, layers)
     is_timed = not options.run_untimed and bool(parts)
-    before = before_guard(model, inputs, call) if is_timed else call
+    if is_timed:
+        reserve_guard(model, inputs, call)
     with torch.autocast("cpu", enabled=False):
         if options.plan is not None:
-            runs = given_runs(options.plan, parts, options, store, before)
+            runs = given_runs(options.plan, parts, options, store, call)
         else:
-            runs = _within_limit(parts, options, store, before)
+            runs = _within_limit(parts, options, store, call)
     regions: dict[str, PlannedRegion] = {}
     for name, run in runs.items():
         part = run.part
@@ -138,7 +139,7 @@ def _within_limit(
             tuning = RegionTuning(part, options, store, one)
             runs[name] = Run(part, tuning.best(), tuning.is_interrupted)
             if runs[name].is_interrupted:  # the other regions have no time either
-                call.deadline.end_within(0.0)
+                call = call.within(0.0)
         kept = sum(each.bytes for run in runs.values() for each in run.saved)
         if limit is None or kept <= limit:
             return runs
