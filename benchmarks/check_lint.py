@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that the alarms of `torchalgo lint` are true, on networks of torchvision and timm.
+"""Checks that the alarms of `torchalgo.lint` are true, on networks of torchvision and timm.
 
 Each network is linted in a process of its own. Then the fix of each finding is applied once more,
 by replacing the operations that it names. An alarm is true if the call with the fix is 2 % faster

@@ -6,8 +6,8 @@ and a missing file are answered at once.
 
 Exit codes:
     0: done.
-    1: an error, printed as one line on stderr, or a check that failed. For `lint`: a finding.
-    2: wrong usage. For `lint`: any error.
+    1: an error, printed as one line on stderr, or a check that failed.
+    2: wrong usage. For `check`: any error.
     130: interrupted by Ctrl-C, also if a plan was written with the costs measured so far.
 """
 
@@ -18,10 +18,10 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
-from torchalgo_cli import completion
 from torchalgo_cli.arguments import EXIT_USAGE
-from torchalgo_cli.doctor import print_installation
+from torchalgo_cli.doctor import examine_installation, print_facts
 from torchalgo_cli.files import FileError, check_files
 from torchalgo_cli.parser import build_parser
 from torchalgo_cli.waiting import tell, told
@@ -31,7 +31,7 @@ WRONG_COMBINATION = "TA7201"  # of wrong arguments that the parser cannot detect
 MOST_CHARACTERS = 500  # longer errors are cut
 
 # These commands work for seconds to minutes, so they say at once that they have begun.
-_LONG = ("optimize", "pareto", "profile", "bench", "check-outputs", "demo", "lint")
+_LONG = ("optimize", "bench", "check", "demo")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,9 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _error_code(argv: Sequence[str] | None) -> int:
-    """Returns the exit code of an error. It is another one for `lint`, where 1 means a finding."""
+    """Returns the exit code of an error. For `check` it is another one: 1 means a finding there."""
     words = sys.argv[1:] if argv is None else argv
-    return EXIT_USAGE if list(words[:1]) == ["lint"] else EXIT_ERROR
+    return EXIT_USAGE if list(words[:1]) == ["check"] else EXIT_ERROR
 
 
 def _run_command(argv: Sequence[str] | None) -> int:
@@ -68,9 +68,6 @@ def _run_command(argv: Sequence[str] | None) -> int:
         parser.print_help(None if words else sys.stderr)
         return 0 if words else EXIT_USAGE
     args = parser.parse_args(words)
-    if args.command == "completion":
-        print(completion.script(parser, args.shell), end="")
-        return 0
     if args.command != "tune":  # its ranks check them together, and only one tells the error
         check_files(args)
     is_silent = args.command not in _LONG or getattr(args, "quiet", False) or args.json
@@ -81,7 +78,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
             run = _function_of(args)
         except (ImportError, OSError) as problem:
             if args.command == "doctor":
-                print_installation(problem, args.json)
+                print_facts(examine_installation(problem), args.json)
             if isinstance(problem, OSError):  # of torch's own libraries
                 return _fail(f"torch cannot be imported: {problem}", _error_code(argv))
             raise
@@ -93,14 +90,12 @@ def _run_command(argv: Sequence[str] | None) -> int:
 
 
 def _function_of(args: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
-    """Returns the function that runs the command. Importing it imports torch."""
+    """Returns the function `run` of the command's module. Importing it imports torch."""
     if args.command == "db":
-        from torchalgo._db.commands import VERBS
-
-        return VERBS[args.verb]
-    from torchalgo._cli.run import run
-
-    return run
+        return import_module("torchalgo._db.commands").run  # type: ignore[no-any-return]
+    if args.threads is not None and args.command != "tune":
+        import_module("torch").set_num_threads(args.threads)
+    return import_module(f"torchalgo._cli.{args.command}").run  # type: ignore[no-any-return]
 
 
 def _fail(text: str, code: int = EXIT_ERROR) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Parts that all parsers share: the class, common arguments, and the types of arguments."""
+"""The class of all parsers, and the types of arguments."""
 
 from __future__ import annotations
 
@@ -8,25 +8,23 @@ import datetime
 import os
 import re
 import sys
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 EXIT_USAGE = 2
-EXIT_CODES = """exit codes:
-  0    success
-  1    an error, or a check that failed
-  2    wrong arguments
-  130  Ctrl-C; optimize still writes a plan if it had measured any cost"""
-
-# The exit codes of other linters: a script can tell a finding (1) from an error (2).
-LINT_EXIT_CODES = """exit codes:
-  0    nothing found
-  1    something found
-  2    an error, or wrong arguments
-  130  Ctrl-C"""
+# Commands of earlier versions, and what to write instead.
+GONE = {
+    "candidates": "explain PROBLEM, or explain MODEL --candidates",
+    "check-outputs": "check MODEL DATA",
+    "check-plan": "check FILE.plan.json",
+    "completion": "the package shtab, for torchalgo_cli.parser.build_parser",
+    "diff": "compare",
+    "lint": "check MODEL --input SHAPE",
+    "pareto": "explain MODEL --over workspace",
+    "profile": "bench PROBLEM, or bench MODEL --layers",
+}
+_T = TypeVar("_T")
 
 
 def near(word: str, known: Iterable[str]) -> str:
@@ -53,6 +51,8 @@ class Parser(argparse.ArgumentParser):
             name, word, listed = choice.groups()
             known = re.findall(r"[\w.-]+", listed)
             hint = near(word, known) or f"; expected one of {', '.join(known)}"
+            if name == "command" and word in GONE:
+                hint = f" any more: use {GONE[word]}"
             message = f"there is no {name} {word!r}{hint}"
         if sys.stderr is not None:
             print(f"{self.prog}: {message} (see {self._chosen().prog} --help)", file=sys.stderr)
@@ -86,81 +86,54 @@ class Parser(argparse.ArgumentParser):
         return self
 
 
-def add_parser(commands: Any, name: str, text: str, more: str = "", example: str = "") -> Any:
-    """Adds a command or a verb.
-
-    Args:
-        text: one line for the list of commands.
-        more: what the command's own help says after this line.
-        example: the arguments of a call that works.
-    """
-    description = textwrap.fill(f"{text[0].upper()}{text[1:]}. {more}", 79)
-    call = f"example:\n  {example}\n\n" if example else ""
-    return commands.add_parser(
-        name, help=text, description=description, epilog=call + EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+# ---- types ---------------------------------------------------------------------------------------
 
 
-def add_cost_db(parser: Any) -> None:
-    parser.add_argument(
-        "--cost-db", type=Path, metavar="FILE",
-        help="the cost database (default: costs.sqlite3 in $TORCHALGO_CACHE_DIR, or in"
-        " ~/.cache/torchalgo)",
-    )  # fmt: skip
+def _reader(
+    convert: Callable[[str], _T], is_right: Callable[[_T], bool], expected: str
+) -> Callable[[str], _T]:
+    """Returns a type of arguments, which says what was given and what is expected."""
 
-
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return int(text)
-
-
-def seconds(text: str) -> float:
-    """Reads a time budget in seconds. "inf" means no limit."""
-    return _number(text, "number of seconds above 0, such as 90 or inf")
-
-
-def bound(text: str) -> float:
-    value = _number(text, "number above 0, such as 1e-4")
-    if value == float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no bound such as 1e-4")
-    return value
-
-
-def _number(text: str, expected: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not value > 0:  # NaN, too
+    def read(text: str) -> _T:
+        try:
+            if is_right(value := convert(text)):
+                return value
+        except (ValueError, KeyError):
+            pass
         raise argparse.ArgumentTypeError(f"{text!r} is no {expected}")
-    return value
+
+    return read
 
 
-def byte_count(text: str) -> int:
+def _bytes(text: str) -> int:
+    number = text.rstrip("BGMk")
     units = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
-    match = re.fullmatch(r"(\d+)(|B|kB|MB|GB)", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 20MB or 1048576")
-    return int(match[1]) * units[match[2]]
+    return int(number) * units[text[len(number) :]]
 
 
-def mebibytes(text: str) -> float:
-    try:
-        size = float(text)
-    except ValueError:
-        size = -1.0
-    if not 0 <= size < 1 << 40:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size in MiB such as 64")
-    return size
+def _override(text: str) -> tuple[str, str]:
+    glob, _, primitive = text.partition("=")
+    return glob, primitive
 
 
-def day(text: str) -> str:
-    try:
-        return datetime.date.fromisoformat(text).isoformat()
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no day such as 2026-11-20") from None
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split("x")))
+
+
+positive = _reader(int, lambda value: value > 0, "number above 0")
+seconds = _reader(float, lambda value: value > 0, "number of seconds above 0, such as 90 or inf")
+bound = _reader(float, lambda value: 0 < value < float("inf"), "number above 0, such as 1e-4")
+byte_count = _reader(_bytes, lambda value: value >= 0, "size such as 20MB or 1048576")
+mebibytes = _reader(float, lambda value: 0 <= value < 1 << 40, "size in MiB such as 64")
+day = _reader(
+    lambda text: datetime.date.fromisoformat(text).isoformat(), bool, "day such as 2026-11-20"
+)
+override = _reader(_override, all, "override such as 'layer1.*.conv2=cpu.winograd_f4x4_3x3'")
+shape = _reader(_shape, lambda sizes: min(sizes) > 0, "shape such as 1x3x224x224")
+
+
+def shapes(text: str) -> list[tuple[int, ...]]:
+    return [shape(part) for part in text.split(",")]
 
 
 def thread_count(text: str) -> int:
@@ -168,22 +141,3 @@ def thread_count(text: str) -> int:
     if positive(text) > most:
         raise argparse.ArgumentTypeError(f"{text} threads: this machine has room for {most}")
     return int(text)
-
-
-def shape(text: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape such as 1x3x224x224")
-    return tuple(map(int, text.split("x")))
-
-
-def shapes(text: str) -> list[tuple[int, ...]]:
-    return [shape(part) for part in text.split(",")]
-
-
-def override(text: str) -> tuple[str, str]:
-    glob, _, primitive = text.partition("=")
-    if not glob or not primitive:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no override such as 'layer1.*.conv2=cpu.winograd_f4x4_3x3'"
-        )
-    return glob, primitive

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Mapping
+from typing import Any
 
 from torchalgo_cli import install
 
@@ -32,14 +34,18 @@ def examine_installation(problem: BaseException) -> Facts:
     }
 
 
-def print_installation(problem: BaseException, as_json: bool) -> None:
-    """Prints `examine_installation` on stdout."""
-    found = examine_installation(problem)
+def print_facts(found: Mapping[str, Mapping[str, Any]], as_json: bool) -> None:
+    """Prints facts by topic on stdout. Leaves out topics without facts, except with JSON."""
     if as_json:
         print(json.dumps(found, indent=1))
         return
     for topic, facts in found.items():
-        print(topic)
-        width = max(map(len, facts))
-        for name, value in facts.items():
-            print(f"  {name:<{width}}  {value}")
+        width = max(map(len, facts), default=0)
+        for i, (name, value) in enumerate(facts.items()):
+            print(f"{'' if i else topic + chr(10)}  {name:<{width}}  {_spelled(value)}")
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -14,6 +14,8 @@ REPORT_SUFFIXES = (".html", ".txt", ".json")
 _MODEL_SUFFIXES = (
     ".pt", ".pt2", ".pth", ".onnx", ".prototxt", ".caffemodel", ".py", ".json"
 )  # fmt: skip
+_MODELS = "; expected model.pt2, .pt, .onnx or .prototxt, or package.module:factory"
+_PLANS = "; expected model.pt2, .pt or .plan.json of torchalgo, or a model with --input"
 
 
 class FileError(Exception):
@@ -24,16 +26,13 @@ def check_files(args: argparse.Namespace) -> None:
     """Raises FileError if a file that `args` names cannot be read or written."""
     _check_outputs(args)
     costs = getattr(args, "cost_db", None)
-    if costs is not None and costs.is_dir():
+    if isinstance(costs, Path) and costs.is_dir():
         raise FileError(f"TA7102 --cost-db: {costs} is a folder: name a file in it")
-    for name in ("model", "original"):
-        if (reference := getattr(args, name, None)) is not None:
-            check_model_reference(reference)
-    if (reference := getattr(args, "plan_or_model", None)) is not None:
-        _check_plan_or_model(reference)
-    target = getattr(args, "target", "")
-    if target and not is_problem(target):
-        check_model_reference(target)
+    for name in ("model", "original", "target", "source"):
+        reference = getattr(args, name, None)
+        may_be_problem = name in ("target", "source")
+        if isinstance(reference, str) and not (may_be_problem and is_problem(reference)):
+            check_model_reference(reference, _PLANS if args.command == "explain" else _MODELS)
     for name in ("file", "first", "second", "plan", "data"):
         if isinstance(path := getattr(args, name, None), Path):
             _check_readable(path)
@@ -58,12 +57,9 @@ def _check_outputs(args: argparse.Namespace) -> None:
             f"TA2010 report: {report}, expected a file that ends in one of"
             f" {', '.join(REPORT_SUFFIXES)}"
         )
-    folder = getattr(args, "plans", None)
-    if folder is not None and not folder.is_dir():
-        raise FileError(f"TA7101 {args.command}: there is no folder {folder}; check the path")
 
 
-def check_model_reference(reference: str) -> None:
+def check_model_reference(reference: str, expected: str = _MODELS) -> None:
     """Raises FileError unless `reference` is a file, or looks like package.module:factory."""
     path = Path(reference)
     if path.suffix == ".py" or ".py:" in reference:
@@ -79,9 +75,7 @@ def check_model_reference(reference: str) -> None:
             f"TA7103 {reference} holds weights without a network: give net.prototxt:{reference}"
         )
     if not is_caffe and (path.exists() or ":" not in reference):
-        _check_readable(
-            path, "; expected model.pt2, .pt, .onnx or .prototxt, or package.module:factory"
-        )
+        _check_readable(path, expected)
 
 
 def caffe_files(reference: str) -> tuple[Path, Path | None] | None:
@@ -106,17 +100,6 @@ def caffe_files(reference: str) -> tuple[Path, Path | None] | None:
         " times with random ones",
     )
     return network, found
-
-
-def _check_plan_or_model(reference: str) -> None:
-    """Raises FileError unless `reference` is a file of torchalgo or of a model, or a factory."""
-    if Path(reference).exists() or ":" not in reference:
-        _check_readable(
-            Path(reference),
-            "; expected model.pt2, .pt or .plan.json of torchalgo, or a model with --input",
-        )
-    else:
-        check_model_reference(reference)
 
 
 def why_unreadable(path: Path) -> str:

@@ -541,7 +541,7 @@ def test_text_in_another_encoding_is_read(tmp_path: Path) -> None:
 def test_the_commands_take_a_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     network, weights = lenet(2, 28).write(tmp_path)
     shape, out = ("--input", "1x1x28x28"), str(tmp_path / "fast.pt")
-    assert main(["candidates", str(network), *shape]) == 0
+    assert main(["explain", str(network), *shape, "--candidates"]) == 0
     assert "fwd_f32_n1c1h28w28_k10r5s5" in capsys.readouterr().out
     assert main(["optimize", str(network), *shape, "-o", out, "--budget", "2"]) == 0
     x, expected = image(1, 1, 28, 28), torchalgo.load_caffe(network, weights)
@@ -557,12 +557,12 @@ def test_a_command_says_how_to_name_the_weights(
     network, weights = lenet(2, 28).write(tmp_path)
     other, shape = weights.rename(tmp_path / "other.caffemodel"), ("--input", "1x1x28x28")
     for given in (f"{network}:{other}", f"{network}:random"):
-        assert main(["candidates", given, *shape]) == 0
+        assert main(["explain", given, *shape, "--candidates"]) == 0
     capsys.readouterr()
-    assert main(["candidates", str(network), *shape]) != 0
+    assert main(["explain", str(network), *shape, "--candidates"]) != 0
     said = capsys.readouterr().err
     assert "TA7101" in said and ".prototxt:weights.caffemodel" in said and ":random" in said
-    assert main(["candidates", str(other), *shape]) != 0
+    assert main(["explain", str(other), *shape, "--candidates"]) != 0
     assert f"give net.prototxt:{other}" in capsys.readouterr().err
 
 

@@ -113,13 +113,16 @@ def test_bench_times_a_model_with_a_plan(
     ("words", "text"),
     [
         (NET, "TA7201 bench: support.nets:net_factory is a model and needs its input"),
-        ((*NET, *SHAPE, "--check", "cpu.direct"), "--check does not go with a model"),
+        ((*NET, "--processes", "2", "--plan", __file__), "net_factory is a model and needs its"),
+        ((*NET, *SHAPE, "--layers", "--compile"), "--compile does not go with --layers"),
         ((*NET, *SHAPE, "--training", "--compile"), "--compile does not go with --training"),
         (("bench", CONV, *SHAPE), "--input does not go with a problem: leave --input out"),
         (("bench", CONV, "--compile"), "--compile does not go with a problem"),
         (("bench", CONV, "--processes", "2"), "--processes does not go with a problem"),
         ((*NET, *SHAPE, "--processes", "2", "--training"), "--training does not go with --proc"),
-        (("bench", CONV, "--device", "cuda"), "--device does not go with a problem"),
+        (("explain", CONV, "-o", "r.html"), "-o does not go with a problem"),
+        (("check", CONV, *SHAPE, "--primitive", "cpu.direct"), "--input does not go with a prob"),
+        (("check", NET[1], *SHAPE, "--primitive", "cpu.direct"), "--primitive does not go with"),
     ],
 )
 def test_flags_that_do_not_go_together_are_named(

@@ -56,7 +56,7 @@ def test_an_optimized_models_plan_proves_itself(
     path = tmp_path / "net.plan.json"
     plan.save(path)
     assert torchalgo.load_plan(path) == plan
-    assert main(["check-plan", str(path)]) == 0
+    assert main(["check", str(path)]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("proven: ") and "on trust, from the plan's file: the graph" in printed
     not_checked = printed.split("not checked: ")[1].split("\n")[0].split(", ")
@@ -69,7 +69,7 @@ def test_an_optimized_models_plan_proves_itself(
     assert "every claim holds" in done.stdout and "not checked: [" in done.stdout
     false = dataclasses.replace(plan, cost_ticks=plan.cost_ticks - 1)
     false.save(path)
-    assert main(["check-plan", str(path)]) == 1 and "FAILS" in capsys.readouterr().out
+    assert main(["check", str(path)]) == 1 and "FAILS" in capsys.readouterr().out
     with pytest.raises(torchalgo.Error, match="cost_ticks is"):
         torchalgo.check_plan(false)
 
@@ -82,7 +82,7 @@ def test_a_plan_without_a_proof_says_how_to_get_one(
     with pytest.raises(torchalgo.Error, match="with_proof"):
         torchalgo.check_plan(fast.plan)
     fast.plan.save(tmp_path / "net.json")
-    assert main(["check-plan", str(tmp_path / "net.json")]) == 1
+    assert main(["check", str(tmp_path / "net.json")]) == 2
     assert "with_proof" in capsys.readouterr().err
     with pytest.raises(torchalgo.Error, match="not in memory"):
         torchalgo.load_plan(tmp_path / "net.json").with_proof()

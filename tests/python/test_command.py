@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import re
-import shlex
 import subprocess
 import sys
 import time
@@ -21,12 +21,12 @@ import torch
 from torchalgo import __version__
 from torchalgo._capture import settings
 from torchalgo._cli import doctor
-from torchalgo._cli.run import COMMANDS
 from torchalgo._cli.tuning_flags import tuning_arguments
 from torchalgo._db.commands import VERBS
-from torchalgo._ir import choices, costs, plan, problems
+from torchalgo._ir import plan
+from torchalgo._plan import pareto
 from torchalgo._report import write
-from torchalgo_cli import files, main, parser, waiting
+from torchalgo_cli import arguments, files, main, parser, setting_flags, waiting
 
 HELP = """
 import sys
@@ -39,6 +39,7 @@ for words in {commands!r}:
 print("torch" in sys.modules, "torchalgo" in sys.modules, file=sys.stderr)
 """
 SHAPE = ("--input", "1x3x40x40", "-o", "o.pt")
+COMMANDS = dict(parser.build_parser()._actions[-1].choices or {})
 
 
 def command(*words: str, prefix: str = "") -> list[str]:
@@ -63,47 +64,16 @@ def test_no_help_and_no_wrong_usage_imports_torch() -> None:
 
 
 def test_the_parser_knows_the_words_that_torchalgo_knows() -> None:
-    assert get_args(settings.Mode) == parser.MODES
-    assert parser.MAX_ERROR == costs.MAX_ERROR
     assert parser.OBJECTIVES == plan.OBJECTIVES
-    directions = (*problems.DIRECTION_WORDS, *problems.DIRECTIONS)
-    assert directions == parser.DIRECTIONS
-    assert parser.DTYPES == choices.DTYPES
+    assert (*get_args(pareto.Memory), "error") == parser.QUANTITIES
     assert files.REPORT_SUFFIXES == write.SUFFIXES
-    names = parser.build_parser()._actions[-1].choices
-    assert names is not None and set(names) == {*COMMANDS, "db", "completion"}
-    assert set(names["db"]._actions[-1].choices) == set(VERBS)  # type: ignore[call-overload]
+    assert set(COMMANDS["db"]._actions[-1].choices) == set(VERBS)
 
 
-def test_a_shell_completes_commands_flags_and_files(tmp_path: Path) -> None:
-    (tmp_path / "model.pt").touch()
-    script = main_output("completion", "bash")
-    for line, want in (
-        ("torchalgo opti", "optimize"),
-        ("torchalgo optimize m.pt --portab", "--portable"),
-        ("torchalgo explain mod", "model.pt"),
-        ("torchalgo db inf", "info"),
-    ):
-        words = shlex.join(line.split())
-        code = f"{script}\nCOMP_WORDS=({words}); COMP_CWORD={line.count(' ')}; _shtab_torchalgo"
-        done = subprocess.run(
-            ["bash", "-c", f'{code}\necho "${{COMPREPLY[@]}}"'], cwd=tmp_path,
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        assert done.stdout.split() == [want], line
-    assert "#compdef torchalgo" in main_output("completion", "zsh")
-
-
-def main_output(*words: str) -> str:
-    return subprocess.run(command(*words), capture_output=True, text=True, check=True).stdout
-
-
-def test_without_shtab_completion_says_what_to_install() -> None:
-    done = subprocess.run(
-        command("completion", "bash", prefix="import sys; sys.modules['shtab'] = None"),
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 1 and "TA7302" in done.stderr and "pip install shtab" in done.stderr
+def test_each_command_has_a_module_that_runs_it() -> None:
+    for name in {*COMMANDS} - {"db"}:
+        assert callable(importlib.import_module(f"torchalgo._cli.{name}").run)
+    assert not {*COMMANDS} & {*arguments.GONE}
 
 
 def test_doctor_shows_each_variable_that_changes_what_torchalgo_does() -> None:
@@ -141,11 +111,10 @@ def usage(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("optimize", "m.pt", *SHAPE, "--budget", "0"), "'0' is no number of seconds"),
         (("db", "infos"), "there is no verb 'infos'; did you mean 'info'?"),
         (("db", "info", "--jsn"), "did you mean '--json'? (see torchalgo db info --help)"),
-        (
-            ("candidates", "m.pt", "--direction", "up"),
-            "expected one of forward, backward_data",
-        ),
-        (("check-outputs", "m.pt", "d.pt", "--max-error", "nan"), "'nan' is no number above 0"),
+        (("lint", "m.pt"), "there is no command 'lint' any more: use check MODEL --input"),
+        (("check", "m.pt", "d.pt", "--max-error", "nan"), "'nan' is no number above 0"),
+        (("bench", "m.pt", "--input", "1x3,4"), "'1x3,4' is no shape such as 1x3x224x224"),
+        (("tune", "m.pt", "--weight-limit", "2kk"), "'2kk' is no size such as 20MB"),
     ],
 )
 def test_wrong_usage_suggests_what_was_meant(
@@ -160,8 +129,8 @@ def test_a_budget_may_be_without_end_and_a_plan_may_run_untimed() -> None:
     assert given["budget_s"] == float("inf") and given["settings"].run_untimed is True
 
 
-@pytest.mark.parametrize("command", ["optimize", "pareto", "tune"])
-def test_each_setting_has_a_flag_and_the_same_default(command: str) -> None:
+@pytest.mark.parametrize("command", ["optimize", "explain", "tune"])
+def test_each_setting_has_a_flag_and_its_own_default(command: str) -> None:
     flags = {
         "mode": (["--mode", "predict"], "predict"),
         "strict": (["--strict"], True),
@@ -172,28 +141,51 @@ def test_each_setting_has_a_flag_and_the_same_default(command: str) -> None:
         "runtime_compiled": (["--runtime-compiled"], True),
         "all_knobs": (["--all-knobs"], True),
         "weight_limit_bytes": (["--weight-limit", "20MB"], 20_000_000),
+        "memory_limit_bytes": (["--memory-limit", "3kB"], 3_000),
         "max_componentwise_error": (["--max-componentwise-error", "1e-6"], 1e-6),
         "progress": (["--quiet"], False),
     }
-    if command == "optimize":
-        flags["memory_limit_bytes"] = (["--memory-limit", "3MB"], 3_000_000)
-    of_training = {"memory_limit_bytes"} - set(flags)
-    names = {field.name for field in dataclasses.fields(settings.Settings)}
-    assert set(flags) == names - of_training
-    needed = [
-        command,
-        "m.pt",
-        "--input",
-        "1x3x8x8",
-        *(["-o", "o"] if command == "optimize" else []),
-    ]
+    names = [field.name for field in dataclasses.fields(settings.Settings)]
+    assert set(flags) == set(names) and [f.name for f in setting_flags.fields()] == names
     read = parser.build_parser().parse_args
-    assert tuning_arguments(read(needed))["settings"] == settings.Settings()
+    needed = [command, "m.pt", "--input", "1x3x8x8"]
+    given = tuning_arguments(read(needed))
+    assert given["settings"] == settings.Settings() and "max_error" not in given
     for name, (words, value) in flags.items():
-        given = tuning_arguments(read([*needed, *words]))["settings"]
-        assert given == dataclasses.replace(settings.Settings(), **{name: value})
-    assert tuning_arguments(read(needed))["max_error"] == settings.Options().max_error
+        found = tuning_arguments(read([*needed, *words]))["settings"]
+        assert found == dataclasses.replace(settings.Settings(), **{name: value})
+    assert tuning_arguments(read([*needed, "--cost-db", "c"]))["settings"].cost_db == Path("c")
     assert tuning_arguments(read([*needed, "--max-error", "1e-3"]))["max_error"] == 1e-3
+
+
+def test_a_new_field_has_a_flag_with_its_first_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = setting_flags.SOURCE.read_text()
+    source = source.replace(
+        "        strict: fail",
+        "        top: take 5 % of\n            all. No more.\n        strict: fail",
+    )
+    changed = tmp_path / "settings.py"
+    changed.write_text(
+        source.replace("    strict: bool", "    top: bool = False\n    strict: bool")
+    )
+    monkeypatch.setattr(setting_flags, "SOURCE", changed)
+    setting_flags.fields.cache_clear()
+    try:
+        command = parser.build_parser()._actions[-1].choices["optimize"]  # type: ignore[index]
+        text = " ".join(command.format_help().split())
+        assert "--top take 5 % of all --strict fail if" in text
+        given = command.parse_args(["m.pt", *SHAPE, "--top"])
+        assert setting_flags.settings_of(given) == {"top": True, "progress": True}
+        changed.write_text(
+            source.replace("    strict: bool", "    top: list[int]\n    strict: bool")
+        )
+        setting_flags.fields.cache_clear()
+        with pytest.raises(AssertionError, match=r"list\[int\] of Settings\.top"):
+            parser.build_parser()
+    finally:
+        setting_flags.fields.cache_clear()
 
 
 def test_no_command_prints_the_help_and_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,8 +234,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         (("optimize", "weights.pt", *SHAPE), "it holds weights without code"),
         (("optimize", "cut.pt", *SHAPE), "no TorchScript file"),
         (("optimize", "damaged.pt", *SHAPE), "damaged.pt is damaged at "),
-        (("check-outputs", "bad_factory:make_model", "script.pt"), "holds a TorchScript module"),
-        (("candidates", "scirpt.pt"), "did you mean 'script.pt'"),
+        (("explain", "scirpt.pt"), "did you mean 'script.pt'"),
         (("optimize", "bad_syntax:f", *SHAPE), "cannot import bad_syntax:f: SyntaxError"),
         (("optimize", "bad_exit:f", *SHAPE), "cannot import bad_exit:f: SystemExit"),
         (("optimize", "bad_factory:fails", *SHAPE), "fails() failed: KeyError"),
@@ -263,17 +254,18 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         (("explain", "empty.pt"), "the file is empty"),
         (("explain", "weights.pt"), "it was not saved by torchalgo"),
         (("explain", "cut.pt"), "cut.pt"),
-        (("check-plan", "text.json"), "no plan of torchalgo"),
-        (("check-outputs", "bad_factory:make_model", "folder.pt"), "it is a folder"),
-        (("check-outputs", "bad_factory:make_model", "cut.pt"), "cannot read cut.pt"),
-        (("profile", "text.json", *SHAPE[:2]), "no TorchScript file"),
+        (("bench", "text.json", *SHAPE[:2]), "no TorchScript file"),
         (("bench", "fwd_f32"), "fwd_f32"),
+        (("check", "text.json"), "no plan of torchalgo"),
+        (("check", "bad_factory:make_model", "folder.pt"), "it is a folder"),
+        (("check", "bad_factory:make_model", "cut.pt"), "cannot read cut.pt"),
+        (("check", "bad_factory:make_model", "script.pt"), "holds a TorchScript module"),
     ],
 )
 def test_what_cannot_be_read_is_one_line_and_ends_with_1(
     capsys: pytest.CaptureFixture[str], in_folder: Path, words: tuple[str, ...], message: str
 ) -> None:
-    assert main(words) == 1
+    assert main(words) == (2 if words[0] == "check" else 1)
     out, err = capsys.readouterr()
     assert out == ""
     assert re.match(r"torchalgo: TA\d{4} ", err) and err.count("\n") == 1 and len(err) <= 400, err
@@ -284,7 +276,7 @@ def test_a_closed_stdout_ends_the_command_without_a_traceback() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     buffered = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
-    for words in (["--help"], ["candidates", "fwd_f32_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1"]):
+    for words in (["--help"], ["explain", "fwd_f32_n1c8h8w8_k8r3s3_st1x1_pad1x1_dil1x1_g1"]):
         done = subprocess.run(
             command(*words), stdout=writing, stderr=subprocess.PIPE, text=True, check=False,
             env=buffered,
@@ -343,6 +335,6 @@ def test_importing_needs_no_package_but_torch() -> None:
     code = (
         "import sys, torch\n"
         "for name in ('jinja2', 'platformdirs', 'rich'): sys.modules[name] = None\n"
-        "import torchalgo, torchalgo._cli.run, torchalgo._cli.doctor\n"
+        "import torchalgo, torchalgo._cli.optimize, torchalgo._cli.doctor\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -70,9 +70,11 @@ def test_the_text_has_the_costs_and_the_environments() -> None:
 
 def test_plans_that_cannot_be_compared_are_refused() -> None:
     energy = make_plan(objective="energy", energy=PlanEnergy("a meter", 1.0, 1.0))
-    with pytest.raises(torchalgo.Error, match=r"^TA7204 diff: one plan is for latency and"):
+    with pytest.raises(torchalgo.Error, match=r"^TA7204 compare: one plan is for latency and"):
         compare(make_plan(), energy)
-    with pytest.raises(torchalgo.Error, match=r"^TA7204 diff: .* expected two plans of one model"):
+    with pytest.raises(
+        torchalgo.Error, match=r"^TA7204 compare: .* expected two plans of one model"
+    ):
         compare(make_plan(), make_plan(nodes=[make_node("other")], transforms=[]))
 
 
@@ -83,19 +85,19 @@ def test_the_command_compares_the_shapes_that_both_files_have(
     for name, own in (("all", plans), ("two", plans[1:]), ("first", plans[:1])):
         save_plans(own, tmp_path / f"{name}.plan.json")
     every, two, first = (tmp_path / f"{name}.plan.json" for name in ("all", "two", "first"))
-    text = run(capsys, "diff", every, two)
+    text = run(capsys, "compare", every, two)
     assert [line for line in text.splitlines() if line.startswith("plans for")] == [
         f"plans for {shapes}" for shapes in list(shaped.plans)[1:]
     ]
-    data = json.loads(run(capsys, "diff", every, first, "--json"))
+    data = json.loads(run(capsys, "compare", every, first, "--json"))
     assert [item["differences"] for item in data.values()] == [[]]
     save_plans(plans[1:2], two)
-    assert f"plans for {next(iter(shaped.plans))} -> " in run(capsys, "diff", first, two)
+    assert f"plans for {next(iter(shaped.plans))} -> " in run(capsys, "compare", first, two)
     save_plans(plans[1:], two)
-    error = run(capsys, "diff", first, two, code=1)
-    assert "TA7204 diff:" in error and "expected a shape that both have" in error
-    assert "there is no file" in run(capsys, "diff", first, tmp_path / "no.json", code=1)
-    run(capsys, "diff", first, code=2)
+    error = run(capsys, "compare", first, two, code=1)
+    assert "TA7204 compare:" in error and "expected a shape that both have" in error
+    assert "there is no file" in run(capsys, "compare", first, tmp_path / "no.json", code=1)
+    run(capsys, "compare", first, code=2)
 
 
 def test_the_command_writes_a_page_with_the_differences_and_both_plans(
@@ -104,7 +106,7 @@ def test_the_command_writes_a_page_with_the_differences_and_both_plans(
     before, after, page = (tmp_path / name for name in ("a.plan.json", "b.plan.json", "d.html"))
     save_plans([make_plan()], before)
     save_plans([changed(make_plan(), primitive="cpu.direct", predicted_us=14.0)], after)
-    run(capsys, "diff", before, after, "-o", page)
+    run(capsys, "compare", before, after, "-o", page)
     root = read_page(page.read_text("utf-8"))
     (table,) = root.all("table", "differences")
     assert [cells(row) for row in table.all("tr")][1:] == [
@@ -115,4 +117,6 @@ def test_the_command_writes_a_page_with_the_differences_and_both_plans(
         ["First plan", " a.plan.json"], ["Second plan", " b.plan.json"],
     ]  # fmt: skip
     assert "1 choice differs; 2 are the same" in root.text
-    assert "TA2010 diff: " in run(capsys, "diff", before, after, "-o", tmp_path / "d.txt", code=1)
+    assert "TA2010 compare: " in run(
+        capsys, "compare", before, after, "-o", tmp_path / "d.txt", code=1
+    )

@@ -212,20 +212,14 @@ def test_a_front_without_a_right_kind_or_size_is_refused() -> None:
         fast.pareto("error", max_points=1)
 
 
-def test_the_command_prints_errors_and_writes_plans(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "net.pt"
     torch.jit.save(freeze_model(net(), (X,)), str(path))
-    args = ["pareto", str(path), "--input", "2x3x8x8", "--over", "error", "--max-points", "3"]
-    args += ["--quiet", "--no-cost-db"]
-    assert main([*args, "--plans", str(tmp_path), "--json"]) == 0
+    args = ["explain", str(path), "--input", "2x3x8x8", "--over", "error"]
+    assert main([*args, "--quiet", "--no-cost-db", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert len(rows) == 3
-    for i, row in enumerate(rows):
-        plan = torchalgo.load_plan(tmp_path / f"error_{i}.plan.json")
-        assert row["error"] == plan.rel_error and row["predicted_error"] == plan.predicted_error
-        assert row["us"] == plan.cost_us and row["error"] <= row["max_error"]
+    assert len(rows) > 1
+    assert all(row["error"] <= row["max_error"] for row in rows)
     assert set(rows[0]) == {"us", "error", "predicted_error", "max_error", "is_proven"}
 
 

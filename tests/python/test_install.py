@@ -183,7 +183,7 @@ def test_another_torch_is_one_sentence_that_names_the_wheel(tmp_path: Path, vers
     assert "pip install --no-build-isolation" in text
     assert f"'torch=={'.'.join(built.split('.')[:2])}.*'" in text
     # A command prints the same, uncut, in one line.
-    status, out, err = command("candidates", CONV, path=(tmp_path,))
+    status, out, err = command("explain", CONV, path=(tmp_path,))
     assert (status, out, err.splitlines()[-1]) == (1, "", f"torchalgo: {text}")
     assert "Traceback" not in err
 

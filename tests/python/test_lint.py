@@ -321,17 +321,17 @@ def factories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 @pytest.mark.usefixtures("factories")
 def test_the_command_ends_with_0_1_or_2(capsys: pytest.CaptureFixture[str]) -> None:
     shape = ("--input", "1x3x256x256")  # a copy of 4 MB is a fault, also on a busy machine
-    assert main(["lint", "lint_factories:clean", *shape]) == 0
+    assert main(["check", "lint_factories:clean", *shape]) == 0
     assert "no fault found" in capsys.readouterr().out
-    assert main(["lint", "lint_factories:faulty", *shape, "--json"]) == 1
+    assert main(["check", "lint_factories:faulty", *shape, "--json"]) == 1
     out = json.loads(capsys.readouterr().out)
     (finding,) = out["findings"]
     assert (finding["kind"], finding["source"]) == ("hidden-copy", "lint_factories.py:12")
     assert finding["bytes"] == 16 * 254 * 254 * 4
-    assert main(["lint", "lint_factories:missing", *shape]) == 2
+    assert main(["check", "lint_factories:missing", *shape]) == 2
     assert "has no function 'missing'" in capsys.readouterr().err
-    assert main(["lint", "no_such.pt", *shape]) == 2
-    assert main(["lint", "lint_factories:clean", "--input", "1x4x64x64"]) == 2
+    assert main(["check", "no_such.pt", *shape]) == 2
+    assert main(["check", "lint_factories:clean", "--input", "1x4x64x64"]) == 2
     assert "TA1110 lint: the model raises" in capsys.readouterr().err
 
 

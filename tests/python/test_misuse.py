@@ -608,9 +608,9 @@ ROWS = [
     ),
     Row(
         "a factory that is not there", "TA7104",
-        lambda t: t.command("lint", "support.nets:other", "--input", "1x3x8x8"),
+        lambda t: t.command("check", "support.nets:other", "--input", "1x3x8x8"),
         ("support.nets", "no function", "other"),
-        lambda t: t.command("lint", "support.nets:net_factory", "--input", "1x3x16x16"),
+        lambda t: t.command("check", "support.nets:net_factory", "--input", "1x3x16x16"),
     ),
     # ---- pbqp --------------------------------------------------------------------------------
     Row(

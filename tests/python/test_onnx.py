@@ -177,13 +177,13 @@ def test_gelu_that_is_written_with_erf_is_one_activation(tmp_path: Path) -> None
 def test_the_command_line_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load(model_of([CONV], {"x": [1, 3, 16, 16]}, WEIGHTS), tmp_path)
     path, shape = str(tmp_path / "model.onnx"), ("--input", "1x3x16x16")
-    assert main(["candidates", path, *shape]) == 0
+    assert main(["explain", path, *shape, "--candidates"]) == 0
     assert "fwd_f32_n1c3h16w16_k4r3s3" in capsys.readouterr().out
     out = str(tmp_path / "fast.pt")
     assert main(["optimize", path, *shape, "-o", out, "--budget", "2"]) == 0
     assert torchalgo.load(out)(torch.rand(1, 3, 16, 16)).shape == (1, 4, 14, 14)
     (tmp_path / "bad.onnx").write_bytes(b"\x08\x07")
-    assert main(["candidates", str(tmp_path / "bad.onnx"), *shape]) != 0
+    assert main(["explain", str(tmp_path / "bad.onnx"), *shape, "--candidates"]) != 0
     assert "TA1502" in capsys.readouterr().err
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -242,8 +243,12 @@ def test_wrong_arguments_say_what_is_expected() -> None:
 
 
 def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", PROBLEM, "--direction", "bwd_filter", "--budget", "0.05"]) == 0
-    assert PROBLEM.replace("fwd", "bwd_filter") in capsys.readouterr().out
-    command = ["profile", "support.nets:net_factory", "--input", "1x3x16x16", "--direction", "fwd"]
+    gradient = PROBLEM.replace("fwd", "bwd_filter")
+    assert main(["bench", gradient, "--budget", "0.05"]) == 0
+    assert gradient in capsys.readouterr().out
+    command = ["bench", "support.nets:net_factory", "--input", "1x3x16x16", "--layers"]
     assert main([*command, "--budget", "0.02", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["layers"]) == 8
+    assert main([*command, "--training", "--budget", "0.01"]) == 0
+    problems = re.findall(r"^(\w+)_f32_\S+  on ", capsys.readouterr().out, re.MULTILINE)
+    assert [problems.count(word) for word in ("fwd", "bwd_data", "bwd_filter")] == [8, 8, 8]

@@ -103,10 +103,10 @@ def test_pipes_devices_and_folders_are_refused_unopened(
 
 def test_commands_refuse_them_too(no_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (
-        ["explain"], ["optimize", "-o", "o.pt", "--input", "1x3x8x8"], ["diff", str(no_file)],
-        ["db", "import"], ["check-plan"],
+        ["explain"], ["optimize", "-o", "o.pt", "--input", "1x3x8x8"], ["compare", str(no_file)],
+        ["db", "import"], ["check"],
     ):  # fmt: skip
-        assert main([*words, str(no_file)]) == 1
+        assert main([*words, str(no_file)]) == (2 if words == ["check"] else 1)
         assert "it is a " in capsys.readouterr().err
 
 

@@ -79,7 +79,7 @@ def test_shell_commands_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     lines = commands("torchalgo")
-    assert {line.split()[1] for line in lines} >= {"optimize", "candidates", "explain"}
+    assert {line.split()[1] for line in lines} >= {"optimize", "bench", "explain"}
     for line in lines:
         small = line.replace("package.module:factory", "support.nets:net_factory")
         small = small.replace("x3x224x224", "x3x40x40")

@@ -609,7 +609,7 @@ def test_explain_says_what_is_wrong(
         ("TA7201 explain: support.nets:net_factory is a model and needs its input", (factory,)),
         ("net.onnx is a model and needs its input, such as --input", (tmp_path / "net.onnx",)),
         ("are for a model: leave them out", (plan, "--input", "1x3x40x40")),
-        ("--over is for a report: add -o report.html", (plan, "--over", "weights")),
+        ("--over needs costs", (plan, "--over", "weights")),
         ("--over needs costs", (plan, "--over", "weights", "-o", tmp_path / "r.html")),
         ("--measure is for the report of a model", (plan, "--measure", "-o", tmp_path / "r.html")),
         ("expected model.pt2, .pt or .plan.json of torchalgo", (tmp_path / "none.pt",)),

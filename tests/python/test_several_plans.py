@@ -292,7 +292,7 @@ def test_the_command_makes_a_plan_for_each_of_its_shapes(
     assert torchalgo.load_plans(tmp_path / "o.json") == plans
     torch.save(tensor(3, 3, 16, 32), tmp_path / "data.pt")
     common = [str(tmp_path / "o.pt"), str(tmp_path / "data.pt")]
-    assert main(["check-outputs", *common, "--original", "support.nets:net_factory"]) == 0
+    assert main(["check", *common, "--original", "support.nets:net_factory"]) == 0
     assert main(["explain", str(tmp_path / "o.pt")]) == 0
     assert "plan for 1x3x24x24" in capsys.readouterr().out
     applied = ["--plan", str(tmp_path / "o.json"), "-o", str(tmp_path / "again.pt")]

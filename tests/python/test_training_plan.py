@@ -305,7 +305,7 @@ def test_the_command_plans_writes_applies_and_times(
             ("optimize", *(f"--override={glob}:forward=aten.conv" for glob in "0?0")),
             "which of both wins",
         ),
-        (("bench", "--check", "cpu.direct"), "TA7201 bench: --check does not go with a model"),
+        (("bench", "--compile"), "TA7201 bench: --compile does not go with --training"),
     ],
 )
 def test_wrong_commands_say_what_to_write(

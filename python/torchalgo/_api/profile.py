@@ -155,7 +155,7 @@ def profile(
     target: nn.Module | str,
     example_inputs: Any = None,
     *,
-    directions: Directions = "all",
+    directions: Directions | None = "all",
     device: DeviceLike = None,
     dtype: DType | torch.dtype | None = None,
     budget_s: float = 2.0,
@@ -173,7 +173,8 @@ def profile(
             timed once. The module runs once, to find the sizes of its layers.
         example_inputs: the inputs of forward, if `target` is a module.
         directions: "forward", "backward_data", "backward_filter", several, or "all". They replace a
-            problem's own direction.
+            problem's own direction. None: the problem as it is, which need not be a convolution
+            then; or the forward convolutions of a module.
         device: the device to run on. None: the device of the module, or this CPU for a problem.
         dtype: "f32", "tf32", "f16", ...: replaces the data type of the convolutions. None: keeps
             it.
@@ -198,10 +199,13 @@ def profile(
         raise Error(f"TA1001 profile: budget_s={budget_s}, expected a number of seconds above 0")
     layers: dict[str, list[str]] = {}
     where = find_device(default_device(target, example_inputs) if device is None else device)
-    if isinstance(target, str):
+    if isinstance(target, str) and not found:
+        named = [("", str(_C.parse_problem(target)))]
+    elif isinstance(target, str):
         spelled = bare_convolution(target, "profile")
         named = [("", with_direction(spelled, direction)) for direction in found]
     else:
+        found = found or ("fwd",)
         inputs = _inputs(target, example_inputs)
         problems = problems_of(target, inputs, where.kind)
         named = [(name, gradient_of(p, direction)) for name, p in problems for direction in found]

@@ -89,37 +89,39 @@ _FLAGS = ("strict", "run_untimed", "fresh", "runtime_compiled", "all_knobs", "ow
 class Settings:
     """The rare options of optimize, optimize_training and torchalgo.tune.tune.
 
+    The command line has a flag for each field. The first sentence on the field is the flag's help.
+
         settings = torchalgo.Settings(cost_db="costs.db", weight_limit_bytes=100_000_000)
         fast = torchalgo.optimize(model, x, settings=settings)
 
     Args:
-        mode: "tune" measures the candidates that the plan uses. "predict" measures none: costs that
-            the database lacks are predicted from those that it has (docs/predicting.md). In both
-            modes, the chosen primitives are checked against f64, the outputs are compared with the
-            model's, and the plan is timed against PyTorch.
-        strict: True raises an error if a primitive of the plan cannot run here. False runs
-            PyTorch's own algorithm instead.
-        run_untimed: True runs the plan even if it was not timed against PyTorch, because the budget
-            was over or Ctrl-C was pressed. Otherwise the frozen model runs, and `plan.guard` says
+        mode: "tune" measures the candidates that the plan uses; "predict" measures none, and
+            predicts the costs that the database lacks from those that it has. See
+            docs/predicting.md. In both modes, the chosen primitives are checked against f64, the
+            outputs are compared with the model's, and the plan is timed against PyTorch.
+        strict: fail if a primitive of the plan cannot run here. False: PyTorch's own algorithm runs
+            instead.
+        run_untimed: run the plan even if it was not timed against PyTorch, because the budget was
+            over or Ctrl-C was pressed. False: the frozen model runs then, and `plan.guard` says
             why. In optimize_training, the plan runs and is not timed at all.
-        cost_db: the cost database to read and to append to. None: the user's own, in
-            `$TORCHALGO_CACHE_DIR` or the XDG cache. False: none. See docs/database.md.
-        fresh: True ignores costs, checks and times that the database has for this model, device and
-            environment. They are measured again and replaced there.
-        workspace_limit_bytes: primitives that need more bytes of workspace are excluded. Workspace
-            is memory for one call, freed at its end. So a plan's peak is the largest workspace of
-            its primitives. With several plans, the limit holds for each.
-        runtime_compiled: on a GPU, True also measures cuDNN's engines that are compiled when they
-            first run, which takes seconds for each. Only these join SiLU or GELU with a
-            convolution.
-        all_knobs: on a GPU, True also measures the knobs of cuDNN's engines that its heuristics do
-            not propose first. That takes several times as long, and gains about 3 %.
+        cost_db: the cost database to read and to append to, by default the user's own, in
+            `$TORCHALGO_CACHE_DIR` or the XDG cache. None: the default. False: no database. See
+            docs/database.md.
+        fresh: ignore costs, checks and times that the database has for this model, device and
+            environment; measure them again and replace them there.
+        workspace_limit_bytes: exclude primitives that need more bytes of workspace, by default more
+            than 1 GiB. Workspace is memory for one call, freed at its end. So a plan's peak is the
+            largest workspace of its primitives. With several plans, the limit holds for each.
+        runtime_compiled: on a GPU, also measure cuDNN's engines that are compiled when they first
+            run, which takes seconds for each. Only these join SiLU or GELU with a convolution.
+        all_knobs: on a GPU, also measure the knobs of cuDNN's engines that its heuristics do not
+            propose first, which takes several times as long, and gains about 3 %.
         weight_limit_bytes: the most bytes of all packed weights together. Packed weights are copies
             in the order in which a primitive reads them; the model's own weights are not counted.
             The plan is the cheapest one that keeps the limit. None: no limit. With several plans,
             the limit holds for each.
-        memory_limit_bytes: for optimize_training, the most bytes that the forward pass keeps for
-            the gradients. If the fastest plan keeps more, results of batch norms are computed again
+        memory_limit_bytes: in training, the most bytes that the forward pass keeps for the
+            gradients. If the fastest plan keeps more, results of batch norms are computed again
             in the backward pass, which takes time. If that is not enough, an error tells what is
             still kept. None: no limit.
         max_componentwise_error: the largest error of a single result of a convolution, relative to

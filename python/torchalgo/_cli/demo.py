@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
-import sys
 from pathlib import Path
 
 import torch
@@ -14,9 +14,8 @@ from torchalgo._api.optimize import optimize
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._base.progress import Progress
 from torchalgo._C import Error
+from torchalgo._capture.settings import Settings
 from torchalgo._report.texts import short_report
-from torchalgo._run.optimized import Optimized
-from torchalgo_cli import main
 
 
 def randomize_batch_norms(model: nn.Module, seed: int = 0) -> None:
@@ -42,14 +41,14 @@ def build_model() -> nn.Module:
     return model.eval()
 
 
-def run() -> int:
+def run(args: argparse.Namespace) -> int:
     """Optimizes, checks and times ResNet-50. Writes resnet50.pt, its plan and its report."""
     try:
         model = build_model()
     except ImportError:
         raise Error("TA7301 demo: torchvision is missing: pip install torchvision") from None
     x = torch.rand(1, 3, 224, 224, generator=torch.Generator().manual_seed(1))
-    fast = optimize(model, (x,))
+    fast = optimize(model, (x,), settings=Settings(progress=not args.quiet))
     fast.save("resnet50.pt")
     fast.plan.save("resnet50.plan.json")
     print(short_report([fast.plan], Path("resnet50.pt")), end="", flush=True)
@@ -58,24 +57,11 @@ def run() -> int:
     with torch.no_grad():
         exact = copy.deepcopy(model).double()(x.double())
         print(f"\nrelative L2 of the output to the fp64 model: {output_error(fast(x), exact):.1e}")
-    progress = Progress(True)
+    progress = Progress(not args.quiet)
     progress.say("timing the network beside PyTorch")
     with progress.watched(lambda: "guard"):
         times = fast.compare(rounds=30, budget_s=15.0)
     print(f"\n{times}")
-    write_page(fast)
+    fast.report("resnet50.html")
+    print(f"\nreport  {Path('resnet50.html').absolute()}: open it in a browser")
     return 0
-
-
-def write_page(fast: Optimized) -> None:
-    """Writes the report as a page, and prints its path or what is missing for it."""
-    try:
-        fast.report("resnet50.html")
-    except Error as problem:
-        print(f"\nno report: {problem}")
-    else:
-        print(f"\nreport  {Path('resnet50.html').absolute()}: open it in a browser")
-
-
-if __name__ == "__main__":
-    sys.exit(main(["demo"]))

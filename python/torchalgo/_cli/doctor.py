@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import importlib.util
 import os
@@ -18,15 +19,20 @@ from torchalgo import _C
 from torchalgo._db import CostStore, files
 from torchalgo._db.environment import onednn_version
 from torchalgo._ir.names import provider_of
-from torchalgo._ir.plan.text_table import text_table
 from torchalgo._measure import meters
-from torchalgo_cli.doctor import wheel_facts
+from torchalgo_cli.doctor import print_facts, wheel_facts
 
 OPTIONAL = ("numpy", "torchvision", "lightgbm", "pynvml")
 VARIABLES = (
     "TORCHALGO_CACHE_DIR", "TORCHALGO_IGNORE_LOAD", "TORCHALGO_ISOLATE", "TORCHALGO_POLL_US",
     "TORCHALGO_TRACE_IMPORT", "XDG_CACHE_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
 )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the facts. Returns the exit code 0."""
+    print_facts(examine(), args.json)
+    return 0
 
 
 def examine() -> dict[str, dict[str, Any]]:
@@ -54,23 +60,6 @@ def examine() -> dict[str, dict[str, Any]]:
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         "files": {"package": str(Path(torchalgo.__file__).parent)},
     }
-
-
-def report(found: dict[str, dict[str, Any]]) -> str:
-    """Returns the result of `examine` as text."""
-    lines = []
-    for topic, facts in found.items():
-        if facts:
-            lines.append(topic)
-            rows = [(name, _spelled(value)) for name, value in facts.items()]
-            lines += text_table(rows, indent="  ")
-    return "\n".join(lines)
-
-
-def _spelled(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _cpu() -> dict[str, Any]:

@@ -32,6 +32,11 @@ MIB = 1 << 20
 MOST_IMPORTED_BYTES = 4 * MAX_BYTES  # the lines of a full database are shorter
 
 
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb and returns its exit code."""
+    return VERBS[args.verb](args)
+
+
 # ---- verbs ---------------------------------------------------------------------------------------
 
 

@@ -91,15 +91,15 @@ def compare(before: Plan, after: Plan) -> Comparison:
     """
     if unit_of(before) != unit_of(after):
         raise Error(
-            f"TA7204 diff: one plan is for {before.objective} and the other for {after.objective},"
-            " expected two plans for time or two for energy"
+            f"TA7204 compare: one plan is for {before.objective} and the other for"
+            f" {after.objective}, expected two plans for time or two for energy"
         )
     one, other = _choices(before), _choices(after)
     shared = [name for name in one if name in other]
     if not shared and (one or other):
         raise Error(
-            "TA7204 diff: the plans have no operation with the same name, expected two plans of one"
-            " model"
+            "TA7204 compare: the plans have no operation with the same name, expected two plans of"
+            " one model"
         )
     found = [
         Difference(name, one.get(name), other.get(name))

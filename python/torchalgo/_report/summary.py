@@ -11,7 +11,7 @@ from torchalgo._ir.plan.units import gap_of, in_ms
 
 NOT_CHECKED = (
     "This report did not check the proof, because the plan has none with it. Save the plan with"
-    " plan.with_proof().save(path) in Python; then `torchalgo check-plan` checks it."
+    " plan.with_proof().save(path) in Python; then `torchalgo check` checks it."
 )
 
 FAR_APART = 1.3  # the measured time, divided by the predicted one

@@ -1,26 +1,70 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Implements `torchalgo optimize --training`."""
+"""Implements `torchalgo optimize`, and its `--training`."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 import torch
 from torch import nn
 
+from torchalgo._api.optimize import optimize
 from torchalgo._api.optimize_training import optimize_training
+from torchalgo._base.timings import timings_text
 from torchalgo._C import Error
 from torchalgo._capture.example_calls import random_inputs
-from torchalgo._cli.tuning_flags import end_code, on_device, tuning_arguments
-from torchalgo._ir.plan import plans_to_json
+from torchalgo._cli.tuning_flags import (
+    end_code,
+    loaded,
+    plans_in,
+    print_json,
+    tuning_arguments,
+)
+from torchalgo._ir.plan import plans_to_json, save_plans
 from torchalgo._ir.problems import DIRECTION_WORDS
-from torchalgo._run.model_files import load_model
+from torchalgo._report.texts import short_report
 from torchalgo._train.overrides import DirectionOverrides
 from torchalgo._train.plan import TrainingPlan
 
 
-def optimize_command(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
+    """Plans a model, writes the files, and prints a short report. Returns the exit code."""
+    if args.training:
+        return _plan_training(args)
+    if args.output is None:
+        raise Error("TA7201 optimize: the file to write is missing: add -o net.pt")
+    model = loaded(args, args.model)
+    optimized = optimize(
+        model,
+        None if args.shapes else random_inputs(model, args.input),
+        shapes=args.shapes,
+        plan=None if args.plan is None else plans_in(args.plan),
+        objective=args.objective,
+        **tuning_arguments(args),
+    )
+    plans = list(optimized.plans.values())
+    optimized.save(args.output, portable=args.portable)
+    if args.plan_out is not None:
+        save_plans(plans, args.plan_out)
+    if args.report is not None:
+        optimized.report(args.report)
+    if args.json:
+        texts = json.loads(plans_to_json(plans))
+        what = {"plans": texts["plans"]} if len(plans) > 1 else {"plan": texts}
+        print_json({"output": str(args.output), "runs": optimized.runs, **what})
+    else:
+        print(short_report(plans, args.output), end="")
+    if args.timings:
+        print(f"optimize took {timings_text(optimized.timings)}", file=sys.stderr)
+    return end_code(optimized.is_interrupted, f"{args.output} runs the costs measured so far")
+
+
+# ---- --training ----------------------------------------------------------------------------------
+
+
+def _plan_training(args: argparse.Namespace) -> int:
     """Plans a training step, prints the plan, and writes it to a file if one is given."""
     for flag, value in (
         ("-o", args.output), ("--report", args.report), ("--shapes", args.shapes),
@@ -37,25 +81,23 @@ def optimize_command(args: argparse.Namespace) -> int:
             "TA1003 optimize: --training minimizes time only, got --objective"
             f" {args.objective}: leave --objective out"
         )
-    model = on_device(args, trained_model(args.model))
-    overrides = _overrides(args.override)
-    arguments = tuning_arguments(args) | {"overrides": overrides}
+    model = trained_model(args, args.model)
+    arguments = tuning_arguments(args) | {"overrides": _overrides(args.override)}
     plan = None if args.plan is None else TrainingPlan.load(args.plan)
-    inputs = random_inputs(model, args.input)
-    planned = optimize_training(model, inputs, plan=plan, **arguments)
+    planned = optimize_training(model, random_inputs(model, args.input), plan=plan, **arguments)
     if args.plan_out is not None:
         planned.plan.save(args.plan_out)
     if args.json:
         texts = [json.loads(plans_to_json([region])) for region in planned.plan.regions]
-        print(json.dumps({"runs": planned.runs, "regions": texts}, indent=1))
+        print_json({"runs": planned.runs, "regions": texts})
     else:
         print(planned.plan)
     return end_code(planned.is_interrupted, "the plan is of the costs measured so far")
 
 
-def trained_model(name: str) -> nn.Module:
+def trained_model(args: argparse.Namespace, name: str) -> nn.Module:
     """Loads a model that can be trained, in train mode."""
-    model = load_model(name)
+    model = loaded(args, name)
     if isinstance(model, torch.jit.ScriptModule):
         raise Error(
             f"TA7201 --training: {name} is a TorchScript or an ONNX file, expected"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Implements `torchalgo diff`: compares the plans of two files."""
+"""Implements `torchalgo compare`: compares the plans of two files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
         pairs = [(shape, shape) for shape in shapes]
     if not pairs:
         raise Error(
-            f"TA7204 diff: {args.first} has plans for {'; '.join(before)}, and {args.second} for"
+            f"TA7204 compare: {args.first} has plans for {'; '.join(before)}, and {args.second} for"
             f" {'; '.join(after)}: expected a shape that both have"
         )
     found = {
@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
 def _write_page(comparisons: Sequence[Comparison], args: argparse.Namespace) -> None:
     if args.report.suffix.lower() != ".html":
         raise Error(
-            f"TA2010 diff: {args.report} ends in {args.report.suffix!r}, expected .html; the text"
-            " and, with --json, the data are printed"
+            f"TA2010 compare: {args.report} ends in {args.report.suffix!r}, expected .html; the"
+            " text and, with --json, the data are printed"
         )
     subjects = [
         Subject(plan, name=f"{word} plan, {path.name},")
