@@ -83,6 +83,5 @@ setup(
         f"torch=={torch_minor()}.*" if IS_WHEEL else "torch>=2.11",
         "jinja2",
         "platformdirs>=4.14",
-        "rich>=13",
     ],
 )

@@ -12,7 +12,7 @@ for version in "$@"; do
   [ -x "$home/venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$home/venv"
   python=$PWD/$home/venv/bin/python
   case $home in /*) python=$home/venv/bin/python ;; esac
-  "$python" -m pip install -q "torch==$version" platformdirs rich numpy pytest "setuptools>=77,<82" cmake==3.31.10 ninja==1.13.2
+  "$python" -m pip install -q "torch==$version" platformdirs numpy pytest "setuptools>=77,<82" cmake==3.31.10 ninja==1.13.2
   source=$(mktemp -d)
   git archive HEAD | tar -x -C "$source"
   PATH=$(dirname "$python"):$PATH "$python" -m pip install -q --no-build-isolation --no-deps --force-reinstall "$source"

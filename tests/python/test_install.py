@@ -76,7 +76,7 @@ def test_metadata_of_sources_need_any_torch_from_2_11_on(metadata: Path) -> None
     needed = [need for need in found.get_all("Requires-Dist", []) if "extra" not in need]
     assert needed[0] == "torch>=2.11" == f"torch>={'.'.join(map(str, install.OLDEST_TORCH))}"
     assert {re.match(r"\w+", need)[0] for need in needed} == {  # type: ignore[index]
-        "torch", "jinja2", "platformdirs", "rich",
+        "torch", "jinja2", "platformdirs",
     }  # fmt: skip
     assert found["Name"] == install.DISTRIBUTION != "torchalgo"
     assert found["Version"] == torchalgo.__version__ == install.torchalgo_version()

@@ -28,11 +28,6 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
 
 
-def shown(stream: Terminal) -> str:
-    """The text that was written, without what moves the cursor and sets colours."""
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
-
-
 def run(progress: Progress) -> None:
     progress.say("12 candidates")
     progress.start(3)
@@ -47,7 +42,7 @@ def test_a_terminal_gets_one_bar_with_the_count_and_the_time_left(
     monkeypatch.setattr("torchalgo._base.progress.BAR_EVERY_S", 0.0)
     stream = Terminal()
     run(Progress(True, stream))
-    text = shown(stream)
+    text = stream.getvalue()
     assert text.startswith("torchalgo: 12 candidates\n")
     assert "75 %, 0 s left  c" in text
     assert "100 %, 0 s left  planned" in text
@@ -104,7 +99,7 @@ def test_a_notebook_gets_one_line_that_is_overwritten(monkeypatch: pytest.Monkey
 def test_a_bar_is_drawn_at_most_ten_times_a_second_but_its_end_always() -> None:
     stream = Terminal()
     run(Progress(True, stream))
-    assert "75 %" not in shown(stream)
+    assert "75 %" not in stream.getvalue()
     assert "100 %, 0 s left  planned" in stream.getvalue()
 
 
@@ -180,19 +175,19 @@ def test_a_message_goes_above_the_bar_and_the_bar_is_drawn_again() -> None:
     progress.start(10)
     progress.advance("a", 5)
     progress.say("learned from 3 costs")
-    text = shown(stream)
+    text = stream.getvalue()
     assert "\rtorchalgo: learned from 3 costs" in text
     assert text.rstrip().endswith("50 %, 0 s left  a")
 
 
 def test_a_bar_is_cut_to_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("COLUMNS", "60")
     stream = Terminal()
     progress = Progress(True, stream)
     progress.start(10)
     progress.advance("x" * 100, 5)
-    assert max(map(len, shown(stream).splitlines())) == 40
-    assert " 50 %" in shown(stream)
+    assert max(map(len, stream.getvalue().splitlines())) == 60
+    assert " 50 %" in stream.getvalue()
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +205,7 @@ def test_the_line_of_a_bar_ends_when_the_call_raises() -> None:
         progress.start(10)
         progress.advance("a", 5)
         raise KeyboardInterrupt
-    assert shown(stream).endswith("\n")
+    assert stream.getvalue().endswith("\n")
 
 
 def test_output_that_fails_ends_nothing() -> None:

@@ -7,17 +7,15 @@ import contextlib
 import dataclasses
 import logging
 import os
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from torchalgo_cli.waiting import SILENCE_S, beside
-
-if TYPE_CHECKING:
-    import rich.progress
 
 _log = logging.getLogger("torchalgo")  # the name of all loggers of the package
 
@@ -195,7 +193,8 @@ class Progress:
 class _Display:
     """Shows one call's events. Two threads may use it.
 
-    A terminal gets a bar, a notebook one line that is overwritten, and a file plain lines.
+    A terminal and a notebook get a bar, which is a line that the next text overwrites. A file gets
+    plain lines.
 
     `told_at` is the time of the last output, on the clock of time.monotonic.
     """
@@ -208,9 +207,8 @@ class _Display:
         self._lock = threading.Lock()
         self._count = Event("")  # the last event, while a count is open
         self._counted_at, self._has_ended = float("-inf"), False
-        self._bar: rich.progress.Progress | None = None
         self._is_notebook = type(self._stream).__module__.startswith("ipykernel.")
-        self._line = ""  # what the last line of a notebook shows, until it ends
+        self._bar = ""  # the bar that is shown, until its line ends
 
     def show(self, event: Event) -> None:
         if callable(self.target):
@@ -227,11 +225,10 @@ class _Display:
     def close(self) -> None:
         """Ends the line of the bar."""
         with self._locked():
-            self._count, bar, self._bar = Event(""), self._bar, None
-            if bar is not None:
-                bar.stop()
-            if self._line:
-                self._overwrite("", "\n")
+            self._count = Event("")
+            if self._bar:
+                self._write(self._bar)
+                self._bar = ""
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -241,64 +238,37 @@ class _Display:
 
     def _draw(self, event: Event) -> None:
         now, is_end = time.monotonic(), event.done == event.total
-        is_bar = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         if event.total == 0:
-            self._write(event.text)
+            self._write(f"torchalgo: {event.text}")
+            self._draw_bar(self._bar)
         else:
             self._count = Event("") if is_end else event
             if event.done == 0:
                 self._counted_at, self._has_ended = float("-inf"), False
+            is_terminal = self._stream.isatty() and os.environ.get("TERM") != "dumb"
             other_s = NOTEBOOK_EVERY_S if self._is_notebook else LINE_EVERY_S
-            is_soon = now - self._counted_at < (BAR_EVERY_S if is_bar else other_s)
+            is_soon = now - self._counted_at < (BAR_EVERY_S if is_terminal else other_s)
             if self._has_ended if is_end else is_soon:
                 return
             self._counted_at, self._has_ended = now, is_end
-            if is_bar:
-                self._bar = self._bar if self._bar is not None else _start_bar(self._stream)
-                text = f"{event.count}  {event.text}"
-                (task,) = self._bar.task_ids
-                self._bar.update(task, completed=event.done, total=event.total, description=text)
-                self._bar.refresh()
-            elif self._is_notebook:
+            if is_terminal or self._is_notebook:
                 done = round(24 * event.share)
-                bar = "#" * done + "." * (24 - done)
-                self._overwrite(
-                    f"torchalgo: [{bar}] {event.count}  {event.text}"[:NOTEBOOK_COLUMNS]
-                )
+                bar = f"torchalgo: [{'#' * done}{'.' * (24 - done)}] {event.count}  {event.text}"
+                columns = shutil.get_terminal_size().columns if is_terminal else NOTEBOOK_COLUMNS
+                self._draw_bar(bar[:columns])
             else:
-                self._write(f"tuning {event.count}: {event.text}")
+                self._write(f"torchalgo: tuning {event.count}: {event.text}")
         self.told_at = now
 
-    def _write(self, text: str) -> None:
-        line = f"torchalgo: {text}"
-        if self._bar is not None:
-            # Above the bar.
-            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
-        elif self._line:
-            self._overwrite(line, "\n")
-        else:
-            self._stream.write(f"{line}\n")
+    def _write(self, line: str) -> None:
+        """Writes a line in the place of the bar, if there is one."""
+        start = "\r" if self._bar else ""
+        self._stream.write(f"{start}{line.ljust(len(self._bar))}\n")
         self._stream.flush()
 
-    def _overwrite(self, text: str, end: str = "") -> None:
-        """Replaces the last line. The next text is on a line of its own if `end` is a newline."""
-        shown = text or self._line
-        self._stream.write(f"\r{shown.ljust(len(self._line))}{end}")
-        self._stream.flush()
-        self._line = "" if end else shown
-
-
-def _start_bar(stream: TextIO) -> rich.progress.Progress:
-    """Returns a bar that starts no thread, because a thread would run beside the measurements."""
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bars
-    from rich.table import Column
-
-    column = Column(no_wrap=True, overflow="ellipsis", ratio=1)
-    text = TextColumn("{task.description}", markup=False, table_column=column)
-    console = Console(file=stream)
-    bar = Bars(BarColumn(24), text, console=console, auto_refresh=False, expand=True)
-    bar.add_task("")
-    bar.start()
-    return bar
+    def _draw_bar(self, bar: str) -> None:
+        """Draws the bar in its place. The next text overwrites it."""
+        if bar:
+            self._stream.write(f"\r{bar.ljust(len(self._bar))}")
+            self._stream.flush()
+        self._bar = bar
