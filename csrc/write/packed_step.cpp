@@ -78,8 +78,9 @@ PackedStep pack_step(const Problem& problem, const Primitive& primitive, const D
     if (algorithm == nullptr) continue;
     const Offer offer =
         offer_exact(*algorithm, problem, device, primitive.name, primitive.src, primitive.dst);
-    TORCHALGO_CHECK(offer.refusal.empty(), "TA2801 emit: {} does not run {} here: {}",
-                    to_string(primitive), to_string(problem), offer.refusal);
+    TORCHALGO_CHECK(offer.refusal.empty(),
+                    "TA2801 emit: {} does not run {} on {}: {}: make the plan for that set",
+                    to_string(primitive), to_string(problem), device.isa, offer.refusal);
     const PlainKernel kernel = algorithm->bind(problem, offer.primitives.at(0), device);
     TORCHALGO_CHECK(!kernel.takes_strides,
                     "TA2801 emit: {} reads tensors of any strides, which C++ code has not",

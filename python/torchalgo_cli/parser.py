@@ -18,6 +18,7 @@ from torchalgo_cli.install import torchalgo_version
 from torchalgo_cli.setting_flags import add_settings
 
 OBJECTIVES = ("latency", "energy")  # those of torchalgo; a test compares them
+ISAS = ("avx512", "avx2", "default")  # those of torchalgo; a test compares them
 QUANTITIES = ("workspace", "weights", "error")
 PROBLEM = "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1"
 RESNET = "torchvision.models:resnet18 --input 1x3x224x224"
@@ -250,6 +251,24 @@ def _tune(commands: Any) -> None:
     )  # fmt: skip
 
 
+def _emit(commands: Any) -> None:
+    command = _command(
+        commands, "emit", "write the forward pass of a plan as a folder of C++ without libraries",
+        "The file must run its plan, with kernels of torchalgo only: `torchalgo optimize"
+        " --own-kernels` writes such files. docs/emit.md explains the folder. --threads says into"
+        " how many parts a kernel divides its work at most (default: as in the plan).",
+        "resnet18.pt -o resnet18",
+    )  # fmt: skip
+    command.add_argument("source", type=Path, help="a .pt2 or .pt file of torchalgo")
+    _add_file(command, "-o", "--output", "the folder to write", dest="folder", required=True)
+    command.add_argument(
+        "--isa", choices=ISAS, help="the instruction set (default: that of this machine)"
+    )
+    command.add_argument(
+        "--name", help="begins the names of the C interface (default: the name of the folder)"
+    )
+
+
 def _doctor(commands: Any) -> None:
     _command(
         commands, "doctor", "print versions, devices, the cost database, and what is missing",
@@ -320,7 +339,7 @@ def _db(commands: Any) -> None:
     _verb(verbs, "verify", "check every row and the file; exit code 1 if one is damaged")
 
 
-COMMANDS = (_optimize, _explain, _compare, _bench, _check, _db, _tune, _doctor, _demo)
+COMMANDS = (_optimize, _explain, _compare, _bench, _check, _db, _tune, _emit, _doctor, _demo)
 
 
 # ---- parts of several commands -------------------------------------------------------------------

@@ -23,6 +23,7 @@ from torchalgo._capture import settings
 from torchalgo._cli import doctor
 from torchalgo._cli.tuning_flags import tuning_arguments
 from torchalgo._db.commands import VERBS
+from torchalgo._emit.folder import ISAS
 from torchalgo._ir import plan
 from torchalgo._plan import pareto
 from torchalgo._report import write
@@ -65,6 +66,7 @@ def test_no_help_and_no_wrong_usage_imports_torch() -> None:
 
 def test_the_parser_knows_the_words_that_torchalgo_knows() -> None:
     assert parser.OBJECTIVES == plan.OBJECTIVES
+    assert tuple(ISAS) == parser.ISAS
     assert (*get_args(pareto.Memory), "error") == parser.QUANTITIES
     assert files.REPORT_SUFFIXES == write.SUFFIXES
     assert set(COMMANDS["db"]._actions[-1].choices) == set(VERBS)
@@ -143,6 +145,7 @@ def test_each_setting_has_a_flag_and_its_own_default(command: str) -> None:
         "weight_limit_bytes": (["--weight-limit", "20MB"], 20_000_000),
         "memory_limit_bytes": (["--memory-limit", "3kB"], 3_000),
         "max_componentwise_error": (["--max-componentwise-error", "1e-6"], 1e-6),
+        "own_kernels": (["--own-kernels"], True),
         "progress": (["--quiet"], False),
     }
     names = [field.name for field in dataclasses.fields(settings.Settings)]

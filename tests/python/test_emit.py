@@ -14,8 +14,10 @@ import torch
 from torch import nn
 
 import torchalgo
+from torchalgo import _C
 from torchalgo._emit.arena import ALIGNMENT, Block, place
 from torchalgo._emit.folder import identifier
+from torchalgo_cli import main
 
 OWN = torchalgo.Settings(own_kernels=True, cost_db=False, progress=False)
 
@@ -179,7 +181,8 @@ def test_names_of_layers_never_become_code(tmp_path: Path) -> None:
         cwd=tmp_path / "int", capture_output=True, text=True,
     )  # fmt: skip
     assert compiled.returncode == 0, compiled.stderr
-    assert "#error" not in re.sub(r'"[^"]*"', "", program).replace("// ", "")
+    lines = [line for line in program.splitlines() if "#error" in line or "int x" in line]
+    assert all(line.startswith("    // ") and not line.endswith("\\") for line in lines)
 
 
 def test_what_has_no_kernel_is_refused_by_layer_and_operation(tmp_path: Path) -> None:
@@ -198,10 +201,12 @@ def test_what_has_no_kernel_is_refused_by_layer_and_operation(tmp_path: Path) ->
 
 
 def test_a_plan_with_pytorchs_kernels_is_refused(tmp_path: Path) -> None:
+    model, inputs = nn.Conv2d(8, 8, 3).eval(), (torch.randn(1, 8, 9, 9),)
+    settings = torchalgo.Settings(run_untimed=True, cost_db=False, progress=False)
     fast = torchalgo.optimize(
-        nn.Conv2d(8, 8, 3).eval(), (torch.randn(1, 8, 9, 9),), overrides={"*": "aten.conv"},
-        settings=torchalgo.Settings(run_untimed=True, cost_db=False, progress=False), budget_s=5,
-    )  # fmt: skip
+        model, inputs, overrides={"*": "aten.conv"}, budget_s=0.01, settings=settings
+    )
+    assert fast.runs == "plan"
     with pytest.raises(torchalgo.Error, match=r"TA2801 .*aten\.conv.*own_kernels=True"):
         torchalgo.emit(fast, tmp_path / "net")
 
@@ -219,6 +224,36 @@ def test_wrong_arguments(
 ) -> None:
     with pytest.raises(torchalgo.Error, match=re.escape(text)):
         torchalgo.emit(fast, tmp_path / "net", **options)  # type: ignore[arg-type]
+
+
+def test_a_budget_that_is_over_at_once_still_gives_own_kernels() -> None:
+    fast = torchalgo.optimize(
+        Small().eval(), (torch.randn(1, 3, 32, 32),), budget_s=0.01, settings=OWN
+    )
+    assert fast.runs == "plan"
+    assert all(_C.has_own_kernel(node.primitive) for node in fast.plan.nodes if node.primitive)
+
+
+def test_a_layer_without_a_kernel_of_ours_is_an_error_that_says_so() -> None:
+    model = nn.Conv3d(3, 4, 3).eval()
+    with pytest.raises(torchalgo.Error, match=r"TA2301 .*own_kernels=True allows"):
+        optimized(model, torch.randn(1, 3, 6, 6, 6))
+
+
+def test_the_command_writes_the_same_folder(
+    fast: torchalgo.Optimized, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fast.save(tmp_path / "small.pt")
+    torchalgo.emit(fast, tmp_path / "a" / "net")
+    for _ in range(2):  # the second call replaces what the first one wrote
+        args = ["emit", str(tmp_path / "small.pt"), "-o", str(tmp_path / "b" / "net")]
+        assert main(args) == 0
+    assert "steps for" in capsys.readouterr().out
+    names = [path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*.*")]
+    assert len(names) > 20
+    for name in names:
+        if (tmp_path / "a" / name).is_file():
+            assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 def test_files_of_others_are_kept(fast: torchalgo.Optimized, tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def run_all(folders: Sequence[Path], where: Path) -> None:
                     ["cmake", "--build", where / "build"]):  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    failed = []
+    failed = missing_sources(folders, where)
     for folder in folders:
         for threads in ("1", "2"):
             done = subprocess.run(
@@ -165,6 +165,29 @@ def run_all(folders: Sequence[Path], where: Path) -> None:
             if done.returncode != 0 or not (is_equal or is_near):
                 failed.append(f"{folder.name}, {threads} threads: {done.stdout}{done.stderr}")
     assert not failed, "\n".join(failed)
+
+
+def missing_sources(folders: Sequence[Path], where: Path) -> list[str]:
+    """Returns a line for each folder without the source of a function that one of its files calls.
+
+    All programs are linked with the sources of all folders, so the linker would not miss it.
+    """
+    symbols: dict[str, tuple[set[str], set[str]]] = {}  # defined and undefined ones, by source
+    for path in (where / "build").rglob("*.cpp.o"):
+        source = path.as_posix().partition(".dir/")[2].removesuffix(".o")
+        lines = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
+        found = re.findall(r"^[0-9a-f ]{16} (\w) (\S+)$", lines, flags=re.MULTILINE)
+        undefined = {name for kind, name in found if kind == "U"}
+        symbols[source] = ({name for _, name in found} - undefined, undefined)
+    everything = set().union(*(defined for defined, _ in symbols.values()))
+    failed = []
+    for folder in folders:
+        own = [path.relative_to(folder).as_posix() for path in folder.glob("sources/**/*.cpp")]
+        parts = [symbols[path] for path in own]
+        wanted = set().union(*(undefined for _, undefined in parts)) & everything
+        if lacks := wanted - set().union(*(defined for defined, _ in parts)):
+            failed.append(f"{folder.name} lacks the sources of {', '.join(sorted(lacks))}")
+    return failed
 
 
 @pytest.mark.slow

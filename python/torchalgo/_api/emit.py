@@ -117,8 +117,8 @@ def _planned(fast: Optimized) -> Result:
     """Returns the result whose module runs the plan."""
     if fast.runs != "plan":
         raise Error(
-            f"TA2802 emit: this model runs {fast.runs!r} and not its plan: call optimize(model, x,"
-            " plan=fast.plan, settings=torchalgo.Settings(run_untimed=True)), and emit its result"
+            f"TA2802 emit: this model runs {fast.runs!r} and not its plan: optimize it with"
+            " settings=torchalgo.Settings(own_kernels=True), which always runs its plan"
         )
     fast.schedule()  # raises an error if the graph is not known
     return fast._known("emit")[0]

@@ -17,7 +17,7 @@ from torchalgo._measure.knowledge import Knowledge, Predictor
 from torchalgo._measure.machine_load import WaitWatch
 from torchalgo._measure.quarantine import failed_before, failures_to_store
 from torchalgo._measure.sampling import Bench
-from torchalgo._measure.steps import Phase, Question, known_plan
+from torchalgo._measure.steps import Limiting, Phase, Question, known_plan
 
 _log = logging.getLogger("torchalgo")
 
@@ -47,7 +47,9 @@ class CostState:
         call_ticks: int,
         predictor: Predictor | None = None,  # predicts costs instead of measuring
         guide: Guide | None = None,  # makes a predictor for what a budget left unmeasured
+        limits: Limiting | None = None,  # of every plan that may run in the end
     ) -> None:
+        self._question = Question(limits=limits)
         self._bench, self._cost_file, self._timings = bench, cost_file, timings
         self._max_error, self._guide = max_error, guide
         self._probes_left = 2  # the second one if the first was disturbed
@@ -68,10 +70,15 @@ class CostState:
         """Returns the largest relative L2 error that a candidate of `problem` may have."""
         return max(self._max_error, COARSE_BOUND.get(dtype_of(problem), 0.0))
 
-    def known_plan(self, phase: Phase, question: Question = Question()) -> _C.Plan | None:  # noqa: B008
+    @property
+    def is_limited(self) -> bool:
+        """True if a plan of PyTorch's own primitives may not run in the end."""
+        return self._question.limits is not None
+
+    def known_plan(self, phase: Phase, question: Question | None = None) -> _C.Plan | None:
         """Returns the cheapest plan of `phase`, as if it had begun; None if there is none."""
         with self._timings.step("solve"):
-            return known_plan(self.knowledge, phase, question)
+            return known_plan(self.knowledge, phase, question or self._question)
 
     # ---- bounds and predictions ------------------------------------------------------------------
 

@@ -34,16 +34,23 @@ class Fallback:
 
     def __init__(self, state: CostState, deadline: Deadline) -> None:
         self._state, self._deadline = state, deadline
-        self._quarantined = -1  # number of quarantined keys at the last search for a plan
+        # The number of quarantined keys and the phase of the last search for a plan.
+        self._searched: tuple[int, Phase] | None = None
 
-    def look(self) -> None:
-        """Sets `deadline.can_break`. Solves only if the answer may have changed."""
-        quarantined = len(self._state.knowledge.rules.quarantined)
-        is_known = self._deadline.can_break and quarantined == self._quarantined
+    def look(self, is_measuring: bool = True) -> None:
+        """Sets `deadline.can_break`. Solves only if the answer may have changed.
+
+        If PyTorch's own primitives may not run, measuring may end when any plan is known. Then the
+        plan is checked, however long that takes.
+        """
+        has_checks = is_measuring and self._state.is_limited
+        phase = Phase.CHECKING if has_checks else Phase.FINISHED
+        searched = len(self._state.knowledge.rules.quarantined), phase
+        is_known = self._deadline.can_break and searched == self._searched
         if self._deadline.has_end and not is_known:
-            plan = self._state.known_plan(Phase.FINISHED)
+            plan = self._state.known_plan(phase)
             self._deadline.can_break = plan is not None
-            self._quarantined = quarantined
+            self._searched = searched
 
 
 class BestSoFar:

@@ -67,6 +67,16 @@ class TuneSettings:
     seed: int = 0
     call_ticks: int = 0  # the call overhead, which is not part of a measured cost
     cold_bytes: int | None = None  # as of _C.measure; None: those of the graph's weights
+    own_kernels: bool = False  # plans run kernels of torchalgo only
+
+
+class OwnKernels:
+    """The limit that neither PyTorch nor another library runs a call."""
+
+    may_run = staticmethod(_C.has_own_kernel)
+
+    def resources(self, knowledge: Knowledge) -> list[_C.Resource]:
+        return []
 
 
 class Tuning:
@@ -114,6 +124,7 @@ class Tuning:
             settings.call_ticks,
             predictor,
             guide,
+            OwnKernels() if settings.own_kernels else None,
         )
         self._checker = Checker(self.state, self._bench, self._sampler, call, device)
         self._fallback = Fallback(self.state, call.deadline)
@@ -309,7 +320,7 @@ class Tuning:
 
     def _check(self, step: Check) -> None:
         """Checks the keys while there is time. Else plans use only what was checked before."""
-        self._fallback.look()
+        self._fallback.look(is_measuring=False)
         has_checked = self._checker.check(step.keys)
         if not has_checked and self._deadline.can_break and self._deadline.is_over("check"):
             self.phase = Phase.FINISHED

@@ -59,6 +59,7 @@ def start_tuning(
             options.max_error,
             options.max_componentwise_error,
             call_ticks=CALL_TICKS if device is None and is_latency else 0,
+            own_kernels=options.own_kernels,
         ),
         call=call,
         cost_file=objective.costs,

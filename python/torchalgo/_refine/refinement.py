@@ -114,8 +114,7 @@ class Refinement:
                 raise
             why = str(error).partition(" ")[2]
             raise Error(
-                f"TA2301 {why}; own_kernels=True allows kernels of torchalgo only: if the budget"
-                " was over before they were checked, give more time, else leave it out"
+                f"TA2301 {why}; own_kernels=True allows kernels of torchalgo only"
             ) from None
         while self._tuning.resume():
             self._limits.settle()

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Implements `torchalgo emit`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+from torchalgo._api.emit import emit
+from torchalgo._cli.tuning_flags import print_json
+from torchalgo._run.load import load
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the plan of a file as C++. Returns the exit code."""
+    written = emit(
+        load(args.source), args.folder, isa=args.isa, threads=args.threads, name=args.name
+    )
+    if args.json:
+        print_json(dataclasses.asdict(written) | {"folder": str(written.folder)})
+    else:
+        print(written)
+    return 0
