@@ -96,6 +96,8 @@ full-deps: venv
 bench-deps: venv
 	@$(PY) scripts/with_progress.py "installing what benchmarks compare with" \
 	  $(PY) -m pip install --disable-pip-version-check -r requirements-bench.txt
+	@$(PY) scripts/with_progress.py "installing converters of other engines" \
+	  $(PY) -m pip install --disable-pip-version-check --no-deps -r requirements-converters.txt
 
 clean:
 	rm -rf build dist python/*.egg-info python/torchalgo/*.so

@@ -36,6 +36,7 @@ import harness
 import torchalgo
 from compare import in_rounds, said
 from networks import NAMES, network_name, random_input, random_network
+from peer_engines import reason_of
 from torchalgo._base.stats import is_faster
 
 SCHEMA = 1
@@ -59,8 +60,7 @@ def build_peers(names: list[str], make: Callable[[], Any], x: Any) -> dict[str, 
             run = engines.PEERS[name](make(), x)
             run()
         except Exception as error:  # a peer that cannot run a network is a result, not an end
-            said_first = next(iter(str(error).splitlines()), "")
-            built[name] = {"failure": f"{type(error).__name__}: {said_first[:200]}"}
+            built[name] = {"failure": reason_of(error)}
             continue
         built[name] = {
             "run": run,

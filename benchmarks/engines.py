@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import torchalgo
+from peer_engines import ncnn_run, onnxruntime_session, openvino_options
 from torchalgo import _C
 
 Run = Callable[[], Any]
@@ -71,19 +72,8 @@ def onnx_file(model: nn.Module, x: Tensor) -> bytes:
 
 
 def onnxruntime(model: nn.Module, x: Tensor, spinning: bool = False) -> Run:
-    """ONNX Runtime's CPU provider with all graph optimizations.
-
-    With `spinning`, its default, idle threads spin for up to 2^20 pauses after a run. They find
-    the next piece of work sooner, and disturb whatever else runs meanwhile.
-    """
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
-    session = ort.InferenceSession(onnx_file(model, x), options, providers=["CPUExecutionProvider"])
+    """ONNX Runtime's CPU provider with all graph optimizations."""
+    session = onnxruntime_session(onnx_file(model, x), torch.get_num_threads(), spinning)
     feed = {session.get_inputs()[0].name: x.numpy()}
     return lambda: session.run(None, feed)
 
@@ -95,12 +85,7 @@ def onnxruntime_spinning(model: nn.Module, x: Tensor) -> Run:
 
 def openvino_config() -> dict[str, Any]:
     """OpenVINO's CPU device in f32, on as many threads as torch, one request at a time."""
-    return {
-        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
-        "NUM_STREAMS": 1,
-    }
+    return openvino_options(torch.get_num_threads())
 
 
 def openvino_compiled(model: nn.Module, x: Tensor, config: dict[str, Any]) -> Any:
@@ -151,26 +136,11 @@ def ncnn_files(model: nn.Module, x: Tensor, folder: Path) -> tuple[str, str]:
 
 def ncnn(model: nn.Module, x: Tensor) -> Run:
     """ncnn in f32, one image at a time. Its convolutions may be Winograd's."""
-    library = importlib.import_module("ncnn")
     if x.shape[0] != 1:
         raise ValueError("ncnn takes one image at a time")
-    net = library.Net()
-    net.opt.num_threads = torch.get_num_threads()
-    for half in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
-        setattr(net.opt, f"use_{half}", False)
     with tempfile.TemporaryDirectory() as folder:
-        layers, weights = ncnn_files(model, x, Path(folder))
-        if net.load_param(layers) or net.load_model(weights):
-            raise RuntimeError("ncnn cannot load the converted network")
-    source = library.Mat(x[0].numpy()).clone()
-    name, result = net.input_names()[0], net.output_names()[0]
-
-    def run() -> Any:
-        extractor = net.create_extractor()
-        extractor.input(name, source)
-        return extractor.extract(result)[1]
-
-    return run
+        files = ncnn_files(model, x, Path(folder))
+        return ncnn_run(*files, x[0].numpy(), torch.get_num_threads())
 
 
 PEERS: dict[str, Callable[[nn.Module, Tensor], Run]] = {

@@ -5,11 +5,13 @@
     python benchmarks/make_tables.py models a.jsonl  # docs/benchmarks.md and README's table
     python benchmarks/make_tables.py layers --check  # exit status 1 if docs/layers.md would change
     python benchmarks/make_tables.py board           # docs/board.md and its plots
+    python benchmarks/make_tables.py peers           # the tables of docs/migrating.md
 
 "models" are the records of bench_models.py, "layers" those of bench_layers.py, "board" those of
-bench_board.py. A later record of a network in the same setting (threads, batch, widest vectors; for
-the board also size and machine) replaces an earlier one. Takes seconds; nothing is timed. Writes
-the pages that change. Only "board" draws plots, with matplotlib.
+bench_board.py, "peers" those of bench_peers.py. A later record of a network in the same setting
+(threads, batch, widest vectors; for the board also size and machine, for peers machine and engine)
+replaces an earlier one. Takes seconds; nothing is timed. Writes the pages that change. Only "board"
+draws plots, with matplotlib.
 
 Exit status: 0 done, 1 --check found a change, 2 an error.
 """
@@ -24,6 +26,7 @@ from pathlib import Path
 import board_page
 import layer_page
 import model_page
+import peer_page
 from harness import RESULTS, ROOT, count, make_parser, run_script
 from pages import TableError, read_records, write_changed
 
@@ -69,7 +72,19 @@ def board_texts(args: argparse.Namespace) -> dict[Path, str]:
     return {page: board_page.make_page(records, layers)}
 
 
-MAKERS = {"models": model_texts, "layers": layer_texts, "board": board_texts}
+def peer_texts(args: argparse.Namespace) -> dict[Path, str]:
+    """The page on other engines, with its tables."""
+    paths, page = args.records or [RESULTS / "peers.jsonl"], args.page or ROOT / "docs/migrating.md"
+    records = (
+        read_records(paths, "peers", key_of=peer_page.key_of)
+        if args.records or paths[0].exists()
+        else []
+    )
+    body = peer_page.make_tables(records)
+    return {page: model_page.replace_table(page.read_text(), body, page.name, peer_page.START)}
+
+
+MAKERS = {"models": model_texts, "layers": layer_texts, "board": board_texts, "peers": peer_texts}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,9 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--worst", type=count, default=12, help="rows per network of layers")
     args = parser.parse_args(argv)
     if args.what == "all" and (args.records or args.page):
-        parser.error(
-            "records and --page need to know of what: expected models, layers or board first"
-        )
+        kinds = ", ".join(MAKERS)
+        parser.error(f"records and --page need to know of what: expected one of {kinds} first")
     try:
         texts: dict[Path, str] = {}
         for what in MAKERS if args.what == "all" else [args.what]:
