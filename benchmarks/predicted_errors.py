@@ -83,7 +83,7 @@ def _errors_under(
     unseen: Tensor,
 ) -> harness.Record:
     own = prepared.capture_error
-    limits = Limits(tuning).predicting(sensitivities, bound - own)
+    limits = Limits.of(tuning).predicting(sensitivities, bound - own)
     first = limits.settle()
     calls = [node for node in first.nodes if node.primitive.name]
     coarse = [node for node in calls if _C.rounds_coarsely(node.problem, node.primitive)]

@@ -200,6 +200,35 @@ def test_what_has_no_kernel_is_refused_by_layer_and_operation(tmp_path: Path) ->
     assert not (tmp_path / "odd").exists()
 
 
+def test_a_dropout_that_drops_is_not_taken_for_a_view(tmp_path: Path) -> None:
+    class Dropping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(8, 8, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.dropout(self.conv(x), 0.5, training=True)
+
+    with pytest.raises(torchalgo.Error):  # of optimize, since results differ, or of emit
+        torchalgo.emit(optimized(Dropping(), torch.randn(1, 8, 4, 4)), tmp_path / "net")
+
+
+def test_activations_between_linear_layers_and_means_are_computed(tmp_path: Path) -> None:
+    class Head(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.a, self.b = nn.Conv2d(3, 8, 3), nn.Linear(8, 16), nn.Linear(16, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.b(torch.tanh(self.a(self.conv(x).mean([2, 3]))))
+
+    fast = optimized(Head(), torch.randn(2, 3, 8, 8))
+    torchalgo.emit(fast, tmp_path / "net")
+    program = (tmp_path / "net" / "net.cpp").read_text()
+    assert '"avgpool_f32_n2c8h6w6_p1q1"' in program
+    assert '"tanh_f32_n1c1h1w32"' in program
+
+
 def test_a_plan_with_pytorchs_kernels_is_refused(tmp_path: Path) -> None:
     model, inputs = nn.Conv2d(8, 8, 3).eval(), (torch.randn(1, 8, 9, 9),)
     settings = torchalgo.Settings(run_untimed=True, cost_db=False, progress=False)

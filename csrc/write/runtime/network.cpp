@@ -93,7 +93,10 @@ int open_memory(const Program& program, Network& network, const void* weights, s
   network.program = &program;
   network.weights = static_cast<const char*>(weights);
   try {
-    for (const Step& step : program.steps) network.kernels.push_back(step.bind());
+    for (const Step& step : program.steps) {
+      TORCHALGO_ASSERT(step.src.size() <= kMostInputs && step.layers.size() <= kMostLayers);
+      network.kernels.push_back(step.bind());
+    }
   } catch (const std::exception&) {
     return kNoMemory;
   }

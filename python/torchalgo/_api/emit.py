@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EmittedNetwork:
-    """What torchalgo.emit has written. `print` shows it as one line."""
+    """What torchalgo.emit has written.
+
+        written = torchalgo.emit(fast, "net")
+        print(written.arena_bytes)
+
+    `print` shows it as one line.
+    """
 
     folder: Path
     name: str  # begins the names of the C interface

@@ -16,7 +16,7 @@ from torchalgo._emit.arena import ALIGNMENT, Block, place
 # PyTorch's operations whose result is the memory of their input, if that is contiguous.
 _SAME_MEMORY = (
     "aten::flatten", "aten::view", "aten::reshape", "aten::unsqueeze", "aten::squeeze",
-    "aten::contiguous", "aten::detach", "aten::alias", "aten::dropout", "aten::feature_dropout",
+    "aten::contiguous", "aten::detach", "aten::alias",
 )  # fmt: skip
 _TURNS = ("aten::permute", "aten::transpose")
 # PyTorch's activations of tensors that are no images, such as those between linear layers.
@@ -280,7 +280,7 @@ class _Writer:
         if not is_plain:
             return None
         sizes = self._graph.values[slots[0].value].sizes
-        kind = node.kind.removeprefix("aten::").removesuffix("_")
+        kind = node.kind.removeprefix("aten::")  # one in place may change what others read
         if kind in _ACTIVATIONS:
             return f"{kind}_f32_n1c1h1w{math.prod(sizes)}", "cpu.activation"
         dims = self._mean_dims.get(step.covers[0])

@@ -12,7 +12,6 @@ from typing import Any
 
 from torchalgo import _C
 from torchalgo._base.f32_precision import cpu_is_exact
-from torchalgo._capture.settings import Options
 from torchalgo._ir.costs import Key, key_of
 from torchalgo._ir.plan import PlanNode
 from torchalgo._measure.knowledge import Knowledge, is_trusted
@@ -85,12 +84,13 @@ class Limits:
     misses: int = 0  # the number of plans whose outputs missed the bound
 
     @staticmethod
-    def of(tuning: Tuning, options: Options) -> Limits:
+    def of(
+        tuning: Tuning, weight_limit_bytes: int | None = None, own_kernels: bool = False
+    ) -> Limits:
         """Returns the limits before any plan's outputs have missed their bound."""
-        most = options.weight_limit_bytes
-        packed = [] if most is None else _C.packed_bytes_of(tuning.found)
-        limits = Limits(tuning, weight_limit_bytes=most, packed_bytes=packed)
-        return limits.with_own_kernels() if options.own_kernels else limits
+        packed = [] if weight_limit_bytes is None else _C.packed_bytes_of(tuning.found)
+        limits = Limits(tuning, weight_limit_bytes=weight_limit_bytes, packed_bytes=packed)
+        return limits.with_own_kernels() if own_kernels else limits
 
     def with_own_kernels(self) -> Limits:
         """Returns limits under which neither PyTorch nor another library runs any call."""

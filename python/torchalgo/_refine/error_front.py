@@ -157,7 +157,7 @@ class _Search:
         """Returns the cheapest plan under `bound`; None if the outputs of no plan keep it."""
         options = dataclasses.replace(self.options, max_error=bound)
         own = self.prepared.capture_error
-        limits = Limits.of(self.tuning, options)
+        limits = Limits.of(self.tuning, options.weight_limit_bytes, options.own_kernels)
         limits = limits.predicting(self.sensitivities, bound - own)
         tuned = bind_exact_plan(self.prepared, limits, options, self.budget)
         if not tuned.error <= bound:

@@ -71,7 +71,7 @@ class Refinement:
     ) -> None:
         self._prepared, self._tuning, self._objective = prepared, tuning, objective
         self._options, self._budget = options, budget
-        self._limits = Limits.of(tuning, options)
+        self._limits = Limits.of(tuning, options.weight_limit_bytes, options.own_kernels)
         self._compared: _Compared | None = None
 
     def choose(self) -> Chosen:

@@ -51,7 +51,7 @@ class RegionTuning:
         inputs = tuple(torch.empty(each, device="meta") for each in sizes)
         objective = Latency(bench, costs)
         self._describe = Describer(graph, inputs, [], None, self._tuning, objective)
-        self._prove = prover(Limits(self._tuning))
+        self._prove = prover(Limits.of(self._tuning))
 
     def _described(self, native: _C.Plan) -> Plan:
         return dataclasses.replace(self._describe(native), prove=self._prove)
