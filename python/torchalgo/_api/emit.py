@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EmittedNetwork:
-    """What torchalgo.emit has written.
+    """The folder that torchalgo.emit has written.
 
         written = torchalgo.emit(fast, "net")
         print(written.arena_bytes)

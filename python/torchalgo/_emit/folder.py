@@ -51,8 +51,7 @@ def write_folder(
     Raises: torchalgo.Error if the folder has files of another origin, or cannot be written.
     """
     _check_folder(folder, name)
-    sources = sources_for({call.file for call in network.calls} | {"../ir/thread_pool"})
-    sources = {path.replace("cpu_algo/../", ""): text for path, text in sources.items()}
+    sources = sources_for({call.file for call in network.calls})
     words = _words(name, network, isa, threads, sources)
     files: dict[str, bytes | str] = {
         f"{name}.h": _filled("api.h.in", words),

@@ -28,7 +28,7 @@ Constants = Mapping[tuple[str, str], Sequence[torch.Tensor | None]]
 
 @dataclass(frozen=True)
 class Facts:
-    """What a module knows and its schedule does not."""
+    """Facts that only the module has: its constants, and the dimensions of its means."""
 
     constants: Constants
     mean_dims: Sequence[tuple[int, ...] | None]  # of each aten::mean that PyTorch runs, in order
@@ -113,7 +113,7 @@ def _check_types(schedule: _C.Schedule, graph: _C.Graph) -> None:
 
 
 class _Kernel(NamedTuple):
-    """What a kernel must compute for a step; src, residual and dst are slots."""
+    """A call before its memory is known. src, residual and dst are numbers of slots."""
 
     layer: str
     problem: str

@@ -15,6 +15,7 @@ _KERNELS = "cpu_algo/kernels"
 _INCLUDE = re.compile(r'^#include [<"]([a-z0-9_/]+\.h)[>"]', re.MULTILINE)
 _ISA = f"{_KERNELS}/isa.h"  # the folder has one of its own
 _TWO_SOURCES = {"ir/problem.h": ("ir/problem_text.cpp",)}  # headers with a source of another name
+_OF_EACH = (f"{RUNTIME}/network.cpp", "ir/thread_pool.cpp")  # of each program
 # The list names all algorithms, and a program names its own.
 _NEVER = {"cpu_algo/list.cpp"}
 
@@ -39,7 +40,7 @@ def sources_for(algorithms: Iterable[str]) -> dict[str, str]:
     A source brings the headers that it includes, and a header the source of the same name.
     """
     found: dict[str, str] = {}
-    waiting = [f"{RUNTIME}/network.cpp", *(f"cpu_algo/{name}.cpp" for name in sorted(algorithms))]
+    waiting = [*_OF_EACH, *(f"cpu_algo/{name}.cpp" for name in sorted(algorithms))]
     while waiting:
         path = waiting.pop()
         if path in found or path in _NEVER:
