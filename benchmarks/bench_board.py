@@ -38,9 +38,9 @@ import engines
 import harness
 from bench_models import ISA_LIMITS, build_peers, relative_error, sample, tuned, wall_us
 from board_networks import SIDE, board, build, build_input, sizes_of, with_inductor, with_rare
-from board_page import BEST_OTHER, BEST_PYTORCH, key_of, over, share_text, spread_of
+from board_page import BEST_OTHER, key_of, over, share_text, spread_of
 from compare import control_of, rounded
-from model_page import PYTORCH
+from model_page import BEST_PYTORCH, PYTORCH
 from pages import OWN, SCHEMA, ms, ratio_cell
 
 LIMIT_S = 1800.0  # of one network

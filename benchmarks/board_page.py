@@ -20,8 +20,8 @@ from harness import Record
 from layer_lines import lines_of
 from layer_page import layers_cell
 from model_page import (
+    BEST_PYTORCH,
     EXPORTED,
-    PYTORCH,
     SPINNING,
     TITLES,
     best_of,
@@ -42,7 +42,6 @@ from pages import (
 from torchalgo._base.stats import Faster
 
 BEST_OTHER = (EXPORTED[0], SPINNING, *EXPORTED[1:])
-BEST_PYTORCH = (*PYTORCH, "inductor")
 RARE = {"ncnn": ("ncnn",), "zentorch": ("zentorch",)}
 IMAGES = "images"  # beside the page
 Key = tuple[Any, ...]

@@ -2,7 +2,7 @@
 """Makes the pages of measured tables from the records in benchmarks/results.
 
     python benchmarks/make_tables.py                 # all pages
-    python benchmarks/make_tables.py models a.jsonl  # docs/benchmarks.md and README's table
+    python benchmarks/make_tables.py models a.jsonl  # docs/benchmarks.md, README and its picture
     python benchmarks/make_tables.py layers --check  # exit status 1 if docs/layers.md would change
     python benchmarks/make_tables.py board           # docs/board.md and its plots
     python benchmarks/make_tables.py peers           # the tables of docs/migrating.md
@@ -30,9 +30,11 @@ import peer_page
 from harness import RESULTS, ROOT, count, make_parser, run_script
 from pages import TableError, read_records, write_changed
 
+PICTURE = "images/models.svg"  # beside docs/benchmarks.md
+
 
 def model_texts(args: argparse.Namespace) -> dict[Path, str]:
-    """The page of whole networks, and README with its table."""
+    """The page of whole networks, README with its numbers, and README's picture."""
     records = read_records(
         args.records or [RESULTS / "models.jsonl"], "models", model_page.check_times
     )
@@ -41,9 +43,11 @@ def model_texts(args: argparse.Namespace) -> dict[Path, str]:
         readme = args.readme.read_text()
     except OSError as problem:
         raise TableError(f"cannot read {args.readme}: {problem.strerror}") from None
-    body = model_page.make_readme_table(records)
+    body = model_page.make_readme(records, f"docs/{PICTURE}")
+    page = args.page or ROOT / "docs/benchmarks.md"
     return {
-        args.page or ROOT / "docs/benchmarks.md": model_page.make_page(records),
+        page: model_page.make_page(records),
+        page.parent / PICTURE: model_page.make_picture(records),
         args.readme: model_page.replace_table(readme, body, args.readme.name),
     }
 

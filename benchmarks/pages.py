@@ -131,6 +131,7 @@ def write_changed(texts: dict[Path, str], check: bool) -> list[Path]:
     """Writes the files whose text differs, or with `check` none. Returns these files."""
     changed = [p for p, text in texts.items() if not p.exists() or p.read_text() != text]
     for path in [] if check else changed:
+        path.parent.mkdir(exist_ok=True)
         path.write_text(texts[path])
     return changed
 

@@ -2,7 +2,8 @@
 """Makes the parts of the site that come from sources other than docs.
 
 These are the reference of the Python names, the help of each command, the list of decisions, the
-table of README, and the pages of the repository's top folder. Nothing here needs torch or MkDocs.
+first lines of README, and the pages of the repository's top folder. Nothing here needs torch or
+MkDocs.
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ TOP_PAGES = {
 }
 RECORDS = ("benchmarks.md", "board.md", "layers.md", "changelog.md")
 COMMANDS_MARK = "<!-- made by `make docs`: the help of each command -->"
-LIMITS_MARK = "<!-- made by `make docs`: the limits of README -->"
-TABLE_MARK = "<!-- made by `make docs`: the table of README -->"
-TABLE = re.compile(r"<!-- table: [^>]*-->\n(.*?)<!-- end of table -->", re.DOTALL)
+FIRST_MARK = "<!-- made by `make docs`: the first lines of README -->"
+FIRST = re.compile(r"<!-- table: [^>]*-->\n(.*?)<!-- end of table -->", re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CUDNN = "torchalgo.backends.cudnn"
 NAME = re.compile(r"`(torchalgo\.[\w.]+)")
@@ -40,7 +40,6 @@ def anchor(heading: str, separator: str = "-") -> str:
 def made_pages() -> dict[str, str]:
     """Returns the pages without a file in docs: their names and texts."""
     made = {name: top_page(source) for name, source in TOP_PAGES.items()}
-    made["install.md"] = "# Install\n\n" + readme_sections("Two commands", "Install")
     made["decisions/index.md"] = decisions()
     for title, names in reference_sections():
         made[reference_page(title)] = reference(title, names)
@@ -52,16 +51,13 @@ def complete(name: str, text: str) -> str:
     if name == "commands.md":
         text = text.replace(COMMANDS_MARK, "\n".join(command_sections()))
     if name == "index.md":
-        text = text.replace(TABLE_MARK, readme_table())
-    if name == "faq.md":
-        text = text.replace(LIMITS_MARK, readme_sections("Limits").partition("\n")[2])
+        text = text.replace(FIRST_MARK, first_lines())
     if name == "api.md":
         text = "\n".join(link_names(line) for line in text.split("\n"))
     if name == "errors.md":
         text = re.sub(r"^\| (TA\d{4}) \|", r'| <span id="\1">\1</span> |', text, flags=re.MULTILINE)
     for made, source in TOP_PAGES.items():
         text = text.replace(f"](../{source})", f"]({made})")
-    text = text.replace("[README](../README.md#install)", "[Install](install.md)")
     return re.sub(r"\[[\w./-]+\.md\]\(([\w./-]+\.md)(#[^)]*)?\)", with_title(name), text)
 
 
@@ -111,18 +107,11 @@ def decisions() -> str:
     return "\n".join(lines) + "\n"
 
 
-def readme_sections(*titles: str) -> str:
-    """Returns sections of README."""
-    sections = (ROOT / "README.md").read_text().split("\n## ")
-    found = {section.partition("\n")[0]: section for section in sections}
-    return inside_the_site("\n".join(f"## {found[title]}" for title in titles))
-
-
-def readme_table() -> str:
-    """Returns README's table with its conditions."""
-    found = TABLE.search((ROOT / "README.md").read_text())
+def first_lines() -> str:
+    """Returns what README says first, with its picture."""
+    found = FIRST.search((ROOT / "README.md").read_text())
     assert found is not None
-    return found[1]
+    return inside_the_site(found[1])
 
 
 # ---- Python ------------------------------------------------------------------------------------

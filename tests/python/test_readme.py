@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +43,12 @@ def test_python_snippets_run_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     torchvision = pytest.importorskip("torchvision")
-    pytest.importorskip("onnx")
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     model = torchvision.models.resnet18(weights=None).eval()
     randomize_batch_norms(model)
     x = torch.rand(SMALL_IMAGE)
     names: dict[str, Any] = {"model": model, "x": x, "torchvision": torchvision}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(model, (x,), "model.onnx", dynamo=False, input_names=["x"])
-
     snippets = blocks("python")
     assert len(snippets) >= 5
     for number, snippet in enumerate(snippets, 1):
@@ -62,7 +56,7 @@ def test_python_snippets_run_in_order(
 
     with torch.no_grad():
         want = model(x)
-        for name in ("fast", "again", "module", "planned"):
+        for name in ("fast", "again", "module"):
             assert output_error(names[name](x), want) <= 1e-4, name
     assert names["again"].plan == names["fast"].plan
     printed = capsys.readouterr().out
@@ -92,7 +86,7 @@ def test_shell_commands_run(
 def test_make_targets_exist() -> None:
     inline = re.findall(r"`(make [\w-]+)`", PAGES)
     targets = {line.split()[1] for line in commands("make") + inline}
-    assert targets >= {"demo", "test", "deps"}
+    assert targets >= {"demo", "test"}
     makefile = (ROOT / "Makefile").read_text()
     missing = [t for t in targets if not re.search(rf"^{t}:", makefile, re.MULTILINE)]
     assert not missing
@@ -110,5 +104,7 @@ def test_the_markers_of_generated_parts_are_in_place(page: str, order: list[str]
     assert sorted(order, key=page.index) == order
 
 
-def test_readme_fits_on_three_screens() -> None:
-    assert README.count("\n") <= 150
+def test_readme_fits_on_one_screen() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 75
+    assert max(map(len, lines)) <= 140

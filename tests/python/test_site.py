@@ -64,12 +64,7 @@ def test_the_reference_of_names_has_each_public_name() -> None:
 
 def test_made_parts_take_the_place_of_their_marks() -> None:
     front = site_pages.complete("index.md", (DOCS / "index.md").read_text())
-    assert "| resnet18 |" in front and site_pages.TABLE_MARK not in front
-    questions = site_pages.complete("faq.md", (DOCS / "faq.md").read_text())
-    assert (
-        "compute in f32, and with AMX in bf16" in questions
-        and site_pages.LIMITS_MARK not in questions
-    )
+    assert "](images/models.svg)" in front and site_pages.FIRST_MARK not in front
     errors = site_pages.complete("errors.md", (DOCS / "errors.md").read_text())
     assert '<span id="TA1101">TA1101</span>' in errors
 

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from make_tables import main
+import model_page
+from harness import RESULTS, ROOT
+from make_tables import PICTURE, main
 from model_page import END, START
+from pages import read_records
 from support.model_records import record
 
 README = f"# Title\n\n{START}\nold table\n{END}\n\nThe rest.\n"
@@ -29,9 +33,13 @@ class Files:
         options = ["--page", str(self.page), "--readme", str(self.readme)]
         return main(["models", str(self.records), *options, *(["--check"] if check else [])])
 
+    def said(self) -> str:
+        """README's text on one line."""
+        return " ".join(self.readme.read_text().split())
+
     def rows(self, network: str) -> list[list[str]]:
-        """The cells of the page's rows of `network`, table by table."""
-        lines = self.page.read_text().splitlines()
+        """The cells of the page's rows of `network`, table by table, without the summary."""
+        lines = self.page.read_text().partition("## How the times were taken")[2].splitlines()
         return [
             [cell.strip() for cell in line.strip("|").split("|")]
             for line in lines
@@ -67,7 +75,7 @@ def test_the_faster_of_onnx_runtimes_two_ways_counts(files: Files) -> None:
     assert "ONNX Runtime: spinning on, the faster of on and off" in text
     files.make(record("beta", onnxruntime_spinning=1.1))
     assert (
-        "ONNX Runtime (its idle threads spinning or asleep, the faster)" in files.readme.read_text()
+        "ONNX Runtime (its idle threads spinning or asleep, the faster)" in files.page.read_text()
     )
 
 
@@ -80,7 +88,7 @@ def test_a_loss_is_shown_as_a_loss(files: Files) -> None:
     text = files.page.read_text()
     assert "- OpenVINO on 1 of 1: alpha (0.80)" in text
     assert "- channels_last on 1 of 1: alpha (0.90)" in text
-    assert "**slower**" in files.readme.read_text()
+    assert "The lowest ratio to the fastest of them is 0.80, for alpha." in files.said()
 
 
 def test_no_gain_is_said_as_no_difference(files: Files) -> None:
@@ -146,11 +154,35 @@ def test_only_the_part_between_readmes_markers_changes(files: Files) -> None:
     before, rest = text.split(START)
     body, after = rest.split(END)
     assert before == "# Title\n\n" and after == "\n\nThe rest.\n"
-    assert "2 threads" in body and "old table" not in body
-    assert "(OpenVINO) | 1.4" in body
-    assert "| geometric mean |  |  | **1.20** | **1.50** |" in body
-    assert "ONNX Runtime (spinning off)" in body
-    assert "comes from torchalgo's kernels: a factor of 1.30 in" in body
+    assert "old table" not in body and "](docs/images/models.svg)" in body
+    assert "**1.20 times as fast as the fastest other engine**, and 1.50 times" in files.said()
+    assert "2 networks with one image and 2 threads (Some CPU, AVX-512)" in files.said()
+
+
+def test_the_first_table_of_the_page_has_the_networks_of_readme(files: Files) -> None:
+    files.make(record(), record(threads=2), record("beta", threads=2))
+    text = files.page.read_text().partition("## How the times were taken")[0]
+    assert "(OpenVINO) | 1.4" in text and "| alpha |" in text
+    assert "| geometric mean |  |  | **1.20** | **1.50** |" in text
+    assert "ONNX Runtime (spinning off)" in text
+    assert "comes from torchalgo's kernels: a factor of 1.30 in" in text
+
+
+def test_the_picture_has_a_bar_for_each_engine_that_ran(files: Files) -> None:
+    files.make(record(), record("beta", eager=3.0))
+    picture = (files.page.parent / "images" / "models.svg").read_text()
+    names = re.findall(r"<text [^>]*>(.*?): <tspan class=.bold.>([\d.]+)</tspan>", picture)
+    assert [(name.partition(",")[0].partition(":")[0], mean) for name, mean in names] == [
+        ("Fastest other engine", "1.20"), ("PyTorch", "1.50"), ("Local choice", "1.00"),
+        ("Single layout", "1.10"), ("Plan of torchalgo", "1.00"),
+    ]  # fmt: skip
+    widths = {
+        k: float(w) for k, w in re.findall(r'class="(\w+)" x="12" y="\d+" width="(.*?)"', picture)
+    }
+    assert widths["choice"] == pytest.approx(1.1 * widths["plan"], rel=1e-2)
+    assert picture.count("<circle") == 4 * 2
+    files.make(record(best_single_layout="none"))
+    assert "Single layout" not in (files.page.parent / "images" / "models.svg").read_text()
 
 
 def test_a_second_run_changes_nothing_and_check_writes_nothing(files: Files) -> None:
@@ -187,3 +219,15 @@ def test_unusable_records_are_an_error_that_says_where(
     files.records.write_text('{"schema": 1')
     assert main(["models", str(files.records)]) == 2
     assert "records.jsonl:1: no JSON" in capsys.readouterr().err
+
+
+def test_readme_and_its_picture_are_those_of_the_records() -> None:
+    records = [
+        model_page.with_faster_runtime(record)
+        for record in read_records([RESULTS / "models.jsonl"], "models")
+    ]
+    readme = (ROOT / "README.md").read_text()
+    body = model_page.make_readme(records, f"docs/{PICTURE}")
+    again = "run python benchmarks/make_tables.py models"
+    assert model_page.replace_table(readme, body) == readme, again
+    assert (ROOT / "docs" / PICTURE).read_text() == model_page.make_picture(records), again
