@@ -99,5 +99,10 @@ bench-deps: venv
 	@$(PY) scripts/with_progress.py "installing converters of other engines" \
 	  $(PY) -m pip install --disable-pip-version-check --no-deps -r requirements-converters.txt
 
+# In an old clone, it also removes folders of packages with another name now, and the distribution's first name.
 clean:
-	rm -rf build dist python/*.egg-info python/torchalgo/*.so
+	rm -rf build dist python/*.egg-info python/torchalgo/*.so python/torchalgo/_build_info.py
+	rm -rf python/torchalgo/include python/torchalgo/share/cmake python/torchalgo/share/sources
+	rm -rf $(VENV)/lib/python*/site-packages/torchalgo-[0-9]* $(VENV)/lib/python*/site-packages/__editable__.torchalgo-[0-9]*
+	find python -name __pycache__ -prune -exec rm -rf {} +
+	find python -mindepth 1 -type d -empty -delete

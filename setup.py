@@ -11,6 +11,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.dist_info import dist_info
 
 ROOT = Path(__file__).resolve().parent
 NO_TORCH = (
@@ -40,6 +41,14 @@ def torch_minor() -> str:
     if found is None:
         sys.exit("torchalgo: the version of this torch does not begin with a number")
     return found[0]
+
+
+class DistInfo(dist_info):
+    """Makes the metadata. pip asks for them before it downloads anything that they name."""
+
+    def run(self) -> None:
+        torch_minor()
+        super().run()
 
 
 class CMakeBuild(build_ext):
@@ -78,7 +87,7 @@ class CMakeBuild(build_ext):
 setup(
     version=version(),
     ext_modules=[Extension("torchalgo._C", sources=[])],
-    cmdclass={"build_ext": CMakeBuild},
+    cmdclass={"build_ext": CMakeBuild, "dist_info": DistInfo},
     install_requires=[
         f"torch=={torch_minor()}.*" if IS_WHEEL else "torch>=2.11",
         "jinja2",
