@@ -30,7 +30,7 @@ def test_the_plan_is_timed_also_if_a_baseline_runs(monkeypatch: pytest.MonkeyPat
     with torch.no_grad(), torch.profiler.profile(acc_events=True) as seen:
         calls["plan"]()
     names = {event.key for event in seen.key_averages()}
-    assert any("nchw->nchw" in name for name in names)  # planned calls, see docs/guide.md
+    assert any("nchw->nchw" in name for name in names)  # planned calls, see docs/report.md
     with torch.no_grad(), torch.profiler.profile(acc_events=True) as seen:
         fast(x)
     assert not any("nchw->nchw" in event.key for event in seen.key_averages())

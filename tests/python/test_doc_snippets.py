@@ -53,9 +53,9 @@ def run_commands(text: str) -> None:
         assert main(words[1:]) == 0, line
 
 
-def run_page(page: str, names: Names) -> None:
-    """Runs the blocks of a page in order."""
-    for language, text in blocks(page):
+def run_page(page: str, names: Names, *sections: str) -> None:
+    """Runs the blocks of a page, or of some sections, in order."""
+    for language, text in blocks(page, *sections):
         if language == "python":
             run_python(page, text, names)
         elif not language:
@@ -87,14 +87,14 @@ def test_the_tutorial_finds_what_is_slow(
 
 
 @pytest.mark.slow
-def test_the_pages_about_ci_and_shared_costs_run(
+def test_the_sections_about_ci_and_shared_costs_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     numpy = pytest.importorskip("numpy")
     numpy.save("images.npy", torch.rand(2, 3, 40, 40).numpy())
-    run_page("ci.md", names_of_model())
+    run_page("saving.md", names_of_model(), "In CI")
     assert "optimal" in capsys.readouterr().out
-    run_page("sharing.md", names_of_model())
+    run_page("saving.md", names_of_model(), "Share costs between machines")
     assert re.search(r"[1-9]\d* rows, [1-9]\d* taken|wrote [1-9]\d* rows", capsys.readouterr().out)
 
 
@@ -113,18 +113,17 @@ def test_the_pages_about_overrides_and_saving_run(
 ) -> None:
     torchvision = pytest.importorskip("torchvision")
     names = names_of_model() | {"model": torchvision.models.resnet18().eval()}
-    for language, text in blocks("override.md"):
+    for language, text in blocks("choosing.md", "Fix some layers of a plan"):
         if language == "python":
-            run_python("override.md", text, names)
+            run_python("choosing.md", text, names)
     with torch.no_grad():
         assert output_error(names["y"], names["model"](names["x"])) < 1e-4
     printed = capsys.readouterr().out
     assert "us without overrides" in printed and "['cpu.winograd_f4x4_3x3" in printed
     names["fast"].save("model.pt")
     names["fast"].save("model.pt2")
-    for language, text in blocks("saving.md"):
-        if language == "python":
-            run_python("saving.md", text, names)
+    sections = "A plan alone", "The model with its plan", "Which file lasts"
+    run_page("saving.md", names, *sections)
     assert names["again"].plan.nodes == names["fast"].plan.nodes
     assert output_error(names["y"], names["module"](names["x"])) < 1e-5
 
@@ -216,7 +215,7 @@ def test_the_program_in_cpp_builds_and_runs(
 ) -> None:
     if not (shutil.which("cmake") and shutil.which("g++")):
         pytest.skip("there is no cmake or no g++")
-    pt2, lists, commands, program = [text for language, text in blocks("cpp.md")]
+    pt2, lists, commands, program = [text for _, text in blocks("saving.md", "Run it in C++")]
     fast.save("model.pt")
     (tmp_path / "main.cpp").write_text(small(program))
     (tmp_path / "CMakeLists.txt").write_text(lists)

@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 import torch
 
+from support.doc_blocks import text_of
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._cli.demo import randomize_batch_norms
 from torchalgo_cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
-GUIDE = (ROOT / "docs" / "guide.md").read_text()
-TASKS = ("guide", "override", "saving", "cpp")
-PAGES = README + "".join((ROOT / "docs" / f"{name}.md").read_text() for name in TASKS)
+INSTALL = text_of("install.md")
+OVERRIDES = text_of("choosing.md", "Fix some layers of a plan")
+PAGES = README + INSTALL + text_of("commands.md") + OVERRIDES
 SMALL_IMAGE = (1, 3, 32, 32)
 
 
@@ -56,9 +57,7 @@ def test_python_snippets_run_in_order(
 
     with torch.no_grad():
         want = model(x)
-        for name in ("fast", "again", "module"):
-            assert output_error(names[name](x), want) <= 1e-4, name
-    assert names["again"].plan == names["fast"].plan
+        assert output_error(names["fast"](x), want) <= 1e-4
     printed = capsys.readouterr().out
     assert "layer1.0.conv2" in printed and "cpu.winograd_f4x4_3x3" in printed
 
@@ -86,7 +85,7 @@ def test_shell_commands_run(
 def test_make_targets_exist() -> None:
     inline = re.findall(r"`(make [\w-]+)`", PAGES)
     targets = {line.split()[1] for line in commands("make") + inline}
-    assert targets >= {"demo", "test"}
+    assert targets >= {"demo", "test", "deps"}
     makefile = (ROOT / "Makefile").read_text()
     missing = [t for t in targets if not re.search(rf"^{t}:", makefile, re.MULTILINE)]
     assert not missing
@@ -96,7 +95,7 @@ def test_make_targets_exist() -> None:
     ("page", "order"),
     [
         (README, ["<!-- table: benchmarks/make_tables.py models -->", "<!-- end of table -->"]),
-        (GUIDE, ["<!-- demo output -->", "<!-- end of demo output -->"]),
+        (INSTALL, ["<!-- demo output -->", "<!-- end of demo output -->"]),
     ],
 )
 def test_the_markers_of_generated_parts_are_in_place(page: str, order: list[str]) -> None:

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 import torchalgo
+from support.doc_blocks import text_of
 from support.nets import make_net
 from torchalgo._train import optimize as train_optimize
 
 pytestmark = pytest.mark.slow
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-TEXT = (DOCS / "training.md").read_text() + (DOCS / "choosing.md").read_text()
+BY_HAND = text_of("choosing.md").partition("## By hand, in each direction")[2]
+TEXT = text_of("training.md") + BY_HAND
 
 
 def input_of(snippet: str) -> torch.Tensor:

@@ -10,9 +10,16 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 NOT_RUN = "<!-- not run -->\n"  # stands before a block of an engine that is not installed
 
 
-def blocks(page: str) -> list[tuple[str, str]]:
-    """Returns the language and the text of each block of a page; a block of commands has none."""
-    text = re.sub(f"{NOT_RUN}```.*?^```$", "", (DOCS / page).read_text(), flags=re.M | re.S)
+def text_of(page: str, *sections: str) -> str:
+    """Returns the text of a page, or that of the sections with these headings."""
+    text = (DOCS / page).read_text()
+    found = {part.partition("\n")[0]: part for part in text.split("\n## ")}
+    return "\n".join(found[section] for section in sections) if sections else text
+
+
+def blocks(page: str, *sections: str) -> list[tuple[str, str]]:
+    """Returns the language and the text of each block; a block of commands has none."""
+    text = re.sub(f"{NOT_RUN}```.*?^```$", "", text_of(page, *sections), flags=re.M | re.S)
     return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
