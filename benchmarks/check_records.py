@@ -176,7 +176,7 @@ def board_claim() -> str:
     peers = ("onnxruntime", "onnxruntime_spinning", "openvino")
     ratios = [ratio(each["wall_us"], peers) for each in last("board", is_meant).values()]
     return (
-        f"On {len(ratios)} networks that a seed drew, torchalgo is"
+        f"{len(ratios)} networks were drawn at random. On these, torchalgo is"
         f" {statistics.geometric_mean(ratios):.2f} times as fast as the better of ONNX Runtime and"
         f" OpenVINO, with {min(ratios):.2f} as the lowest ratio"
     )
