@@ -81,36 +81,22 @@ def bytes_made(call: Any) -> int:
     return made.total
 
 
-def vanished(finding: torchalgo.Finding, model: nn.Module) -> int:
+def vanished(finding: torchalgo.Finding) -> int:
     """Returns the bytes that vanish with the fix of a finding, and did not while it was found."""
-    trial = finding.trial
-    if finding.kind == "duplicate-weights":
-        parts = [dict(model.named_modules())[layer] for layer in finding.layers]
-        before = sum(p.numel() * p.element_size() for p in model.parameters())
-        kept: list[nn.Parameter] = []
-        for part in parts:
-            for name, weight in list(part.named_parameters(recurse=False)):
-                equal = [w for w in kept if w.shape == weight.shape and torch.equal(w, weight)]
-                setattr(part, name, (*equal, weight)[0])
-                kept.append(weight)
-        return before - sum(p.numel() * p.element_size() for p in model.parameters())
-    if trial is None or trial.fixed is None:
-        return 0
-    return bytes_made(trial.given) - bytes_made(trial.fixed)
+    return bytes_made(finding.trial.given) - bytes_made(finding.trial.fixed)
 
 
-def check(finding: torchalgo.Finding, model: nn.Module) -> dict[str, Any]:
+def check(finding: torchalgo.Finding) -> dict[str, Any]:
     """Applies the fix of a finding, and returns what it gains."""
-    bytes_gone = vanished(finding, model)
-    trial = finding.trial.again() if finding.trial is not None and finding.trial.again else None
-    share = 0.0 if trial is None else trial.share
-    is_faster = share >= LEAST_GAIN and (trial is None or trial.times.verdict == "faster")
+    bytes_gone = vanished(finding)
+    trial = finding.trial.again()
+    is_faster = trial.share >= LEAST_GAIN and trial.times.verdict == "faster"
     is_gone = 0 < LEAST_VANISHED * finding.bytes <= bytes_gone
     return {
         **finding.to_dict(),
         "layers": len(finding.layers) or 1,
         "source": finding.source.rpartition("site-packages/")[2],
-        "checked_share": round(share, 4),
+        "checked_share": round(trial.share, 4),
         "vanished_bytes": bytes_gone,
         "is_true": is_faster or is_gone,
     }
@@ -123,7 +109,7 @@ def run_one(name: str, threads: int) -> dict[str, Any]:
     model, x = network(name)
     report = torchalgo.lint(model, x)
     with torch.no_grad():
-        alarms = [check(finding, model) for finding in report]
+        alarms = list(map(check, report))
     return {
         "schema": 1,
         "network": name,

@@ -180,7 +180,7 @@ def write_rows(path: Path, writer: int, count: int, seed: int, busy_s: float = 1
                     acks = [ACK.pack(i, generations[i]) for i in indices]
                     os.write(pipe, b"".join(acks))
                 if rng.random() < 0.1:
-                    store.read([ENVIRONMENT], [row.problem for row in rows])
+                    store.entries(Row, [ENVIRONMENT], [row.problem for row in rows])
 
     return work
 
@@ -215,7 +215,7 @@ def check(case: Case, *, may_lose: bool = False) -> None:
                 store.append([new])
         with CostStore.open(case.path) as store:
             key = RowKey(ENVIRONMENT, new.problem, "cpu.direct", "nchw", "nchw", 1)
-            if store.read([ENVIRONMENT], [new.problem]).get(key) != new:
+            if store.entries(Row, [ENVIRONMENT], [new.problem]).get(key) != new:
                 case.note("a new row does not come back")
 
 

@@ -50,7 +50,7 @@ from database_faults import (
     spawn,
     write_rows,
 )
-from torchalgo._db import CostStore
+from torchalgo._db import CostStore, Row
 from torchalgo._db.row import Verdict
 from worker_faults import SLOW_FAULTS, WORKER_FAULTS
 
@@ -124,7 +124,7 @@ class Mixer:
         own = self.rng.sample(range(50), 5)
         shared = [problem_of(5000, i) for i in self.rng.sample(range(20), 5)]
         wanted = [*(problem_of(self.writer, i) for i in own), *shared]
-        found = {r.problem: r for r in self.store.read([ENVIRONMENT], wanted).values()}
+        found = {r.problem: r for r in self.store.entries(Row, [ENVIRONMENT], wanted).values()}
         self.torn += sum(not is_true(row) for row in found.values())
         for index in own:
             row = found.get(problem_of(self.writer, index))

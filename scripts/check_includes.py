@@ -42,7 +42,7 @@ SATELLITES = {
     "_report": ("_ir", "_C"), "_predict": ("_ir", "_C"), "_distributed": (),
     "_emit": ("_C",),
 }  # fmt: skip
-# Tools that know nothing of models and plans. text_table is in a folder that also works alone.
+# Tools that know nothing of models and plans.
 SHARED = ("_base", "_ir.plan.text_table")
 # Imports that the rule forbids and a satellite still has, with the reason. The list may only become
 # shorter.

@@ -42,12 +42,12 @@ class View:
 VIEWS = (
     View("report", 1180, 900),
     View("report_network", 1180, 900, part="p0-network"),
-    View("report_times", 1180, 1000, part="p0-timeline"),
+    View("report_times", 1180, 1000, part="p0-table"),
     View("report_dark", 1180, 900, is_dark=True),
     View("report_dark_network", 1180, 900, is_dark=True, part="p0-network"),
     View("report_phone", 390, 844),
     View("report_phone_network", 390, 844, part="p0-network"),
-    View("report_phone_times", 390, 844, part="p0-timeline"),
+    View("report_phone_times", 390, 844, part="p0-table"),
     View("report_print", 794, 1123, media="print"),
     View("report_print_network", 794, 1123, media="print", part="p0-network"),
 )

@@ -8,8 +8,9 @@ docs/choosing.md lists what can be written as a choice.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from torchalgo._C import Error
 from torchalgo._ir.choices import Choice, Direction, choice_text
 
 Sizes = int | Sequence[int]
+F = TypeVar("F", bound=Callable[..., Tensor])
 
 
 def directions_of(transposed: bool) -> tuple[Direction, Direction, Direction]:
@@ -32,27 +34,15 @@ def directions_of(transposed: bool) -> tuple[Direction, Direction, Direction]:
     return "fwd", "bwd_data", "bwd_filter"
 
 
-def conv1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes | str = 0,
-    dilation: Sizes = 1,
-    groups: int = 1,
-    *,
-    forward: Choice = None,
-    backward_data: Choice = None,
-    backward_filter: Choice = None,
-) -> Tensor:
-    """Computes torch.nn.functional.conv1d with the chosen algorithms.
+def _like(function: F) -> Callable[[Callable[..., Tensor]], F]:
+    """Returns a decorator: its function has the arguments and the text of `function`."""
 
-    `conv2d` explains the choices and the errors.
+    def named(own: Callable[..., Tensor]) -> F:
+        functools.update_wrapper(own, function, ("__module__",), ())
+        own.__doc__ = (function.__doc__ or "").replace(function.__name__, own.__name__)
+        return cast(F, own)
 
-    Example: torchalgo.conv1d(x, weight, padding=1, forward="aten.conv")
-    """
-    op, numbers = torch.ops.torchalgo.conv1d, (stride, padding, dilation, groups)
-    return _run(op, 1, input, weight, bias, *numbers, forward, backward_data, backward_filter)
+    return named
 
 
 def conv2d(
@@ -82,58 +72,22 @@ def conv2d(
     Raises: torchalgo.Error if a choice is unknown or for another direction, or if padding is "same"
         with a stride other than 1.
 
-    Example: torchalgo.conv2d(x, weight, padding=1, forward="cpu.direct")
+    Example: torchalgo.conv2d(x, weight, padding=1, forward="aten.conv")
     """
-    op, numbers = torch.ops.torchalgo.conv2d, (stride, padding, dilation, groups)
-    return _run(op, 2, input, weight, bias, *numbers, forward, backward_data, backward_filter)
+    return _conv(
+        2, input, weight, bias, stride, padding, dilation, groups,
+        forward=forward, backward_data=backward_data, backward_filter=backward_filter,
+    )  # fmt: skip
 
 
-def conv3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes | str = 0,
-    dilation: Sizes = 1,
-    groups: int = 1,
-    *,
-    forward: Choice = None,
-    backward_data: Choice = None,
-    backward_filter: Choice = None,
-) -> Tensor:
-    """Computes torch.nn.functional.conv3d with the chosen algorithms.
-
-    `conv2d` explains the choices and the errors.
-
-    Example: torchalgo.conv3d(x, weight, padding=1, forward="aten.conv")
-    """
-    op, numbers = torch.ops.torchalgo.conv3d, (stride, padding, dilation, groups)
-    return _run(op, 3, input, weight, bias, *numbers, forward, backward_data, backward_filter)
+@_like(conv2d)
+def conv1d(*args: Any, **kwargs: Any) -> Tensor:
+    return _conv(1, *args, **kwargs)
 
 
-def conv_transpose1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-    *,
-    forward: Choice = None,
-    backward_data: Choice = None,
-    backward_filter: Choice = None,
-) -> Tensor:
-    """Computes torch.nn.functional.conv_transpose1d with the chosen algorithms.
-
-    `conv_transpose2d` explains the choices and the errors.
-
-    Example: torchalgo.conv_transpose1d(x, weight, padding=1, forward="aten.conv")
-    """
-    op, numbers = torch.ops.torchalgo.conv_transpose1d, (stride, padding, dilation, groups)
-    choices = forward, backward_data, backward_filter
-    return _run(op, 1, input, weight, bias, *numbers, *choices, output_padding)
+@_like(conv2d)
+def conv3d(*args: Any, **kwargs: Any) -> Tensor:
+    return _conv(3, *args, **kwargs)
 
 
 def conv_transpose2d(
@@ -168,12 +122,24 @@ def conv_transpose2d(
 
     Example: torchalgo.conv_transpose2d(x, weight, padding=1, forward="aten.conv")
     """
-    op, numbers = torch.ops.torchalgo.conv_transpose2d, (stride, padding, dilation, groups)
-    choices = forward, backward_data, backward_filter
-    return _run(op, 2, input, weight, bias, *numbers, *choices, output_padding)
+    return _transposed(
+        2, input, weight, bias, stride, padding, output_padding, groups, dilation,
+        forward=forward, backward_data=backward_data, backward_filter=backward_filter,
+    )  # fmt: skip
 
 
-def conv_transpose3d(
+@_like(conv_transpose2d)
+def conv_transpose1d(*args: Any, **kwargs: Any) -> Tensor:
+    return _transposed(1, *args, **kwargs)
+
+
+@_like(conv_transpose2d)
+def conv_transpose3d(*args: Any, **kwargs: Any) -> Tensor:
+    return _transposed(3, *args, **kwargs)
+
+
+def _transposed(
+    dims: int,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -182,46 +148,37 @@ def conv_transpose3d(
     output_padding: Sizes = 0,
     groups: int = 1,
     dilation: Sizes = 1,
+    **choices: Any,
+) -> Tensor:
+    numbers = stride, padding, dilation, groups
+    return _conv(dims, input, weight, bias, *numbers, _output_padding=output_padding, **choices)
+
+
+def _conv(
+    dims: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
     *,
     forward: Choice = None,
     backward_data: Choice = None,
     backward_filter: Choice = None,
-) -> Tensor:
-    """Computes torch.nn.functional.conv_transpose3d with the chosen algorithms.
-
-    `conv_transpose2d` explains the choices and the errors.
-
-    Example: torchalgo.conv_transpose3d(x, weight, padding=1, forward="aten.conv")
-    """
-    op, numbers = torch.ops.torchalgo.conv_transpose3d, (stride, padding, dilation, groups)
-    choices = forward, backward_data, backward_filter
-    return _run(op, 3, input, weight, bias, *numbers, *choices, output_padding)
-
-
-def _run(
-    op: Callable[..., Any],
-    dims: int,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sizes,
-    padding: Sizes | str,
-    dilation: Sizes,
-    groups: int,
-    forward: Choice,
-    backward_data: Choice,
-    backward_filter: Choice,
-    output_padding: Sizes | None = None,
+    _output_padding: Sizes | None = None,
 ) -> Tensor:
     """Calls the op of a convolution, which is a transposed one if it has an output padding."""
-    first, second, third = directions_of(output_padding is not None)
+    first, second, third = directions_of(_output_padding is not None)
     stride, dilation = _sizes(stride, dims), _sizes(dilation, dims)
     if isinstance(padding, str):
         input, padding = _pad(input, weight, stride, padding, dilation, dims)
     numbers: tuple[Any, ...] = dilation, groups
-    if output_padding is not None:
-        numbers = _sizes(output_padding, dims), groups, dilation
-    result: Tensor = op(
+    if _output_padding is not None:
+        numbers = _sizes(_output_padding, dims), groups, dilation
+    kind = "conv" if _output_padding is None else "conv_transpose"
+    result: Tensor = getattr(torch.ops.torchalgo, f"{kind}{dims}d")(
         input,
         weight,
         bias,

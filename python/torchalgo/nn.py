@@ -41,9 +41,8 @@ class _Chosen(nn.Module):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.forward_algorithm = forward  # type: ignore[assignment]  # __setattr__ converts it
-        self.backward_data_algorithm = backward_data  # type: ignore[assignment]
-        self.backward_filter_algorithm = backward_filter  # type: ignore[assignment]
+        for name, choice in zip(ATTRIBUTES, (forward, backward_data, backward_filter), strict=True):
+            setattr(self, name, choice)
 
     @classmethod
     def from_torch(
@@ -65,9 +64,8 @@ class _Chosen(nn.Module):
             )
         ours = cls.__new__(cls)
         ours.__dict__ = {k: copy(v) if isinstance(v, dict) else v for k, v in vars(module).items()}
-        ours.forward_algorithm = forward  # type: ignore[assignment]
-        ours.backward_data_algorithm = backward_data  # type: ignore[assignment]
-        ours.backward_filter_algorithm = backward_filter  # type: ignore[assignment]
+        for name, choice in zip(ATTRIBUTES, (forward, backward_data, backward_filter), strict=True):
+            setattr(ours, name, choice)
         return ours
 
     def __setattr__(self, name: str, value: Any) -> None:

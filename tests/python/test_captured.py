@@ -19,10 +19,11 @@ from torchalgo._ir.plan import GuardVerdict
 from torchalgo._run.captured import CapturedCalls, CudaGraphs
 
 
-class FakeGraphs:
+class FakeGraphs(CudaGraphs):
     """Captures a call by running it once. A replay runs it again and writes the same tensors."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.captures = 0
         self.turns: list[torch.device] = []
         self.failure: Exception | None = None

@@ -26,8 +26,7 @@ from torchalgo._db.commands import VERBS
 from torchalgo._emit.folder import ISAS
 from torchalgo._ir import plan
 from torchalgo._plan import pareto
-from torchalgo._report import write
-from torchalgo_cli import arguments, files, main, parser, setting_flags, waiting
+from torchalgo_cli import arguments, main, parser, setting_flags, waiting
 
 HELP = """
 import sys
@@ -68,7 +67,6 @@ def test_the_parser_knows_the_words_that_torchalgo_knows() -> None:
     assert parser.OBJECTIVES == plan.OBJECTIVES
     assert tuple(ISAS) == parser.ISAS
     assert (*get_args(pareto.Memory), "error") == parser.QUANTITIES
-    assert files.REPORT_SUFFIXES == write.SUFFIXES
     assert set(COMMANDS["db"]._actions[-1].choices) == set(VERBS)
 
 

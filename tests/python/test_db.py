@@ -208,7 +208,7 @@ def test_past_its_size_rows_that_were_not_used_for_longest_go(
         store.append(many(300))
         monkeypatch.setattr(time, "time", lambda: 86400.0 * 101)
         used = {row.problem for row in many(10)}
-        store.read([ROW.environment], used)
+        store.entries(Row, [ROW.environment], used)
         for i in range(20):
             store.append(many(100, version=i + 2))
             assert store.info().bytes <= 200_000
@@ -224,10 +224,10 @@ def test_reading_writes_once_a_day(path: Path, monkeypatch: pytest.MonkeyPatch) 
         marked: list[int] = []
         assert store._file is not None
         monkeypatch.setattr(store._file, "mark_used", lambda keys, _: marked.append(len(keys)))
-        store.read([ROW.environment], ["fwd_f32_n1"])
+        store.entries(Row, [ROW.environment], ["fwd_f32_n1"])
         assert marked == []
         monkeypatch.setattr(time, "time", lambda: 86400.0)  # even if the clock fell back
-        store.read([ROW.environment], ["fwd_f32_n1"])
+        store.entries(Row, [ROW.environment], ["fwd_f32_n1"])
         assert marked == [1]
 
 
@@ -240,7 +240,7 @@ def test_threads_may_share_a_store(path: Path) -> None:
         def work(n: int) -> None:
             for i in range(20):
                 store.append(many(3, version=100 * n + i))
-                assert len(store.read([ROW.environment], ["fwd_f32_n1"])) > i
+                assert len(store.entries(Row, [ROW.environment], ["fwd_f32_n1"])) > i
 
         threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
         for thread in threads:

@@ -73,7 +73,7 @@ def test_damage_while_a_store_is_open_costs_no_row_that_it_writes_later(path: Pa
     with CostStore.open(path) as store:
         store.append(many(500))
     with CostStore.open(path) as store:
-        assert len(store.read([ROW.environment], ["fwd_f32_n1"])) == 1
+        assert len(store.entries(Row, [ROW.environment], ["fwd_f32_n1"])) == 1
         damage(path)
         with pytest.warns(UserWarning, match="kept in memory"):
             store.rows()
@@ -319,7 +319,7 @@ def test_one_warning_tells_however_much_goes_wrong(tmp_path: Path) -> None:
         store = CostStore.open(tmp_path / "none" / "costs.sqlite3")
         for _ in range(5):
             store.append(many(2))
-            store.read([ROW.environment])
+            store.entries(Row, [ROW.environment])
             store.verify()
         store.close()
     assert len(caught) == 1

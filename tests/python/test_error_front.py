@@ -29,7 +29,6 @@ from torchalgo._capture.freeze import freeze_model
 from torchalgo._ir.plan.text import coarse_type
 from torchalgo._plan import preparation
 from torchalgo._refine import binding, refinement
-from torchalgo._report.front import front_view
 from torchalgo_cli import main
 
 
@@ -223,22 +222,10 @@ def test_the_command_prints_errors(tmp_path: Path, capsys: pytest.CaptureFixture
     assert set(rows[0]) == {"us", "error", "predicted_error", "max_error", "is_proven"}
 
 
-def test_the_report_draws_errors_on_a_logarithmic_axis(tmp_path: Path) -> None:
+def test_the_report_lists_the_errors_of_a_front(tmp_path: Path) -> None:
     fast = planned()
     front = fast.pareto("error", max_points=4)
-    view = front_view(front)
-    assert view is not None and view.kind == "error"
-    assert view.points[0].x == 100 and view.points[-1].x == 0
-    errors = [point.error or 0.0 for point in front]
-    wanted = (
-        100
-        * torch.tensor(errors).div(errors[-1]).log()
-        / torch.tensor(errors[0] / errors[-1]).log()
-    )
-    assert [point.x for point in view.points] == pytest.approx(wanted.tolist(), abs=0.01)
     fast.report(tmp_path / "r.html", front=front)
     page = (tmp_path / "r.html").read_text()
     assert "Time and error" in page and "Time and memory" not in page
-    for point in front:
-        assert f'<td class="n">{point.max_error:.1e}</td>' in page
-        assert f'<td class="n">{point.plan.predicted_error:.1e}</td>' in page
+    assert str(front) in page

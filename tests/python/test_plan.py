@@ -6,9 +6,6 @@ import dataclasses
 import json
 import pickle
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -180,19 +177,6 @@ def test_overrides_of_a_plan_from_a_file_say_what_to_do_instead() -> None:
     plan = Plan.from_json(make_plan().to_json())
     with pytest.raises(torchalgo.Error, match=r"use torchalgo.optimize"):
         plan.with_overrides({"conv1": "aten.conv"})
-
-
-def test_the_folder_runs_without_torch_and_torchalgo(tmp_path: Path) -> None:
-    make_plan().save(tmp_path / "p.json")
-    source = Path(sys.modules["torchalgo._ir.plan"].__file__ or "").parent
-    shutil.copytree(source, tmp_path / "plan", ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-S", "-m", "plan", "p.json"]
-    environment = {"PATH": "", "PYTHONSAFEPATH": ""}
-    result = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment
-    )
-    assert result.stderr == ""
-    assert result.stdout == f"{make_plan()}\n"
 
 
 def test_the_repr_of_a_plan_is_one_line_and_its_text_is_the_table(

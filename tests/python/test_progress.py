@@ -13,8 +13,7 @@ import torch
 
 import torchalgo
 from support.nets import Net
-from torchalgo._base.progress import STEP_TEXTS, Event, Progress
-from torchalgo._base.timings import STEPS
+from torchalgo._base.progress import Event, Progress
 
 
 class Terminal(io.StringIO):
@@ -240,10 +239,6 @@ def test_a_step_that_says_nothing_is_named_again_and_again(
     lines = stream.getvalue().splitlines()
     assert re.fullmatch(r"torchalgo: timing the plan beside PyTorch, \d+ s so far", lines[0])
     assert not watchers()
-
-
-def test_every_step_has_a_text() -> None:
-    assert set(STEPS) <= set(STEP_TEXTS)
 
 
 @pytest.mark.parametrize("target", [False, print])

@@ -16,7 +16,7 @@ from torch import nn
 
 import torchalgo
 from test_captured import FakeGraphs
-from torchalgo._base.claims import Claims
+from torchalgo._base.overlap import Claims
 from torchalgo._run.captured import CapturedCalls
 
 # A deadlock would otherwise never end.

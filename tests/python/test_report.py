@@ -20,7 +20,6 @@ from support.page import Element, cells, read_page
 from support.plan_samples import GraphText, Sample
 from support.plans import make_node, make_plan
 from torchalgo import _C
-from torchalgo._ir.facts import Facts, KnownCost
 from torchalgo._ir.plan import (
     GuardVerdict,
     LeftAlone,
@@ -31,11 +30,9 @@ from torchalgo._ir.plan import (
 from torchalgo._report import page
 from torchalgo._report.lanes import NO_LANE, assign_lanes, draw
 from torchalgo._report.operations import Flow, Operation, Tensor, flow_of
-from torchalgo._report.page import html_page
-from torchalgo._report.spread import Spread, spread_of
+from torchalgo._report.page import html_page, rows_of
 from torchalgo._report.subject import Subject
 from torchalgo._report.texts import short_report, speed_line
-from torchalgo._report.timeline import timeline_of
 from torchalgo._run.load import load_with_graphs
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -103,11 +100,10 @@ def test_ids_are_unique_and_links_and_labels_lead_to_them(whole: Element) -> Non
 
 def test_every_picture_has_a_text_alternative(whole: Element) -> None:
     pictures = whole.all("svg")
-    assert len(pictures) > 4
+    assert {picture.attributes["class"] for picture in pictures} == {"before-after", "lanes"}
     for picture in pictures:
         assert [child for child in picture.children if child.tag == "title" and child.text]
-        if picture.attributes["role"] != "presentation":
-            assert [child for child in picture.children if child.tag == "desc" and child.text]
+        assert [child for child in picture.children if child.tag == "desc" and child.text]
 
 
 def test_everything_can_be_reached_by_keyboard(whole: Element) -> None:
@@ -159,7 +155,7 @@ def test_the_first_screen_has_the_verdict(whole: Element) -> None:
     root = page_of(make_plan(guard=verdict(), cost_us=20.5))
     (hero,) = root.all("div", "hero")
     assert hero.all("p", "headline")[0].text == "2.00x as fast as PyTorch"
-    assert "5.000 ms against 10.0 ms per call" in hero.text
+    assert "as fast as channels_last, the fastest baseline: 5.00 ms against 10.00 ms" in hero.text
     assert "95 % interval of the speed-up: 1.92x to 2.22x, 25 paired rounds" in hero.text
     before, after = hero.all("rect")
     assert (before.attributes["width"], after.attributes["width"]) == ("100.00%", "50.00%")
@@ -242,48 +238,9 @@ def test_a_run_has_a_bar_for_each_algorithm(whole: Element, tuned: torchalgo.Opt
     assert named["cpu.im2col_gemm"] == f"{forced.cost_us / 1000:.3f} ms"
 
 
-DIRECT = [("cpu.direct", "nhwc", 12.0, "measured"), ("cpu.direct", "nchw", 10.0, "measured")]
-OTHERS = [
-    ("aten.conv", "nchw", 20.0, "measured"),
-    ("aten.conv", "nhwc", 90.0, "measured"),
-    ("cpu.im2col_gemm", "nchw", 30.0, "measured"),
-]
-
-
 def subjects_of(path: Path) -> list[Subject]:
     """Returns the plans of a file with their graphs."""
     return [Subject(plan, graph) for plan, graph in load_with_graphs(path)]
-
-
-def facts_of_first_convolution(plan: Plan, *costs: tuple[str, str, float, str]) -> Facts:
-    node = next(node for node in plan.nodes if node.problem.startswith("fwd_"))
-    known = [
-        KnownCost(node.problem, name, layout, layout, cost, source)
-        for name, layout, cost, source in costs
-    ]
-    return Facts({node.name: known})
-
-
-def test_the_worth_of_an_algorithm_and_of_its_variants() -> None:
-    plan = make_plan()
-
-    def spread(*costs: tuple[str, str, float, str]) -> Spread | None:
-        return spread_of(plan, facts_of_first_convolution(plan, *costs))
-
-    assert spread(*DIRECT, *OTHERS) == Spread(pytest.approx(2.5), pytest.approx(1.2), 1)
-    # Predictions are no measurements, and one variant has none beside it.
-    assert spread(*DIRECT, ("aten.conv", "nchw", 20.0, "model")) is None
-    assert spread(DIRECT[0], *OTHERS[:1]) is None
-    assert spread_of(plan, None) is None
-
-
-def test_the_worth_of_algorithms_is_on_the_page() -> None:
-    plan = make_plan()
-    facts = facts_of_first_convolution(plan, *DIRECT, *OTHERS)
-    (gains,) = page_of(plan, find_facts=lambda: facts).all("ul", "gains")
-    texts = [item.text for item in gains.all("li")]
-    assert any(re.match(r"\s*2.50x\s+Algorithms: ", text) for text in texts)
-    assert any(re.match(r"\s*1.20x\s+Variants: ", text) for text in texts)
 
 
 def test_the_bars_are_timed_if_asked_for(tuned: torchalgo.Optimized, tmp_path: Path) -> None:
@@ -330,19 +287,14 @@ def test_a_run_has_the_roofline_of_each_convolution(
     assert "roofline" not in page_of(fast.plan).all("table", "times")[0].text
 
 
-def test_the_timeline_is_the_sum_of_the_costs() -> None:
-    operations = [Operation("planned", f"a.{i}", cost=cost) for i, cost in enumerate((3, 0, 5, 2))]
-    operations.append(Operation("left", "b", measured_us=10.0))
-    found = timeline_of(operations, "us")
-    assert found is not None and found.total == 20
-    assert [(s.name, s.start, s.width) for s in found.operations] == [
-        ("a.0", 0, 15), ("a.2", 15, 25), ("a.3", 40, 10), ("b", 50, 50),
+def test_the_table_has_the_measured_times_of_what_is_left_to_pytorch() -> None:
+    operations = [
+        Operation("input", "x"), Operation("planned", "a", cost=3.0),
+        Operation("left", "b", measured_us=9.0),
     ]  # fmt: skip
-    assert [(s.name, s.width) for s in found.modules] == [("a", 50), ("b", 50)]
-    assert [(tick.text, tick.at) for tick in found.ticks] == [
-        ("0 us", 0), ("5 us", 25), ("10 us", 50), ("15 us", 75), ("20 us", 100),
-    ]  # fmt: skip
-    assert timeline_of(operations[1:2], "us") is None
+    rows = [(row["operation"].name, row["time"], row["share"]) for row in rows_of(operations, "us")]
+    assert rows == [("b", 9.0, 75.0), ("a", 3.0, 25.0)]
+    assert [row["time"] for row in rows_of(operations, "uJ")] == [3.0, 0.0]
 
 
 # ---- the network ---------------------------------------------------------------------------------
@@ -464,7 +416,7 @@ def test_a_drawing_fits_its_rows() -> None:
     operations = tuple(Operation("planned", str(i), cost=float(i)) for i in range(40))
     tensors = tuple(Tensor(i, tuple(range(i + 1, 40)), "nhwc") for i in range(39))
     drawing = draw(Flow(operations, tensors))
-    assert drawing.lanes == 39 and len(drawing.strips) == 2
+    assert len(drawing.strips) == 2
     assert [len(strip.dots) for strip in drawing.strips] == [26, 14]
     assert [len(strip.lines) for strip in drawing.strips] == [26, 39]
     for strip in drawing.strips:
@@ -525,8 +477,8 @@ def test_several_plans_are_listed_first(shaped: torchalgo.Optimized, tmp_path: P
 
 def test_the_front_is_shown_if_it_is_passed(whole: Element, tuned: torchalgo.Optimized) -> None:
     front = tuned.pareto("weights", max_points=4)
-    assert len(whole.all("svg", "front")[0].all("circle")) == len(front)
-    assert f"{front[-1].bytes:,} B" in whole.text
+    assert " ".join(str(front).split()) in [pre.text for pre in whole.all("pre")]
+    assert len(front) > 1
     with pytest.raises(torchalgo.Error, match=r"^TA1001 report: front is list, expected"):
         tuned.report("r.html", front=[])  # type: ignore[arg-type]
 
@@ -539,13 +491,11 @@ def test_a_false_proof_is_called_false(fast: torchalgo.Optimized) -> None:
     assert "The check of the proof FAILS: TA2403" in root.text and root.all("p", "false")
 
 
-def test_a_proof_has_the_costs_of_candidates_of_a_file(fast: torchalgo.Optimized) -> None:
+def test_a_proof_has_the_connections_of_a_plan_file(fast: torchalgo.Optimized) -> None:
     plan = Plan.from_json(fast.plan.with_proof().to_json())
     root = page_of(plan)
     assert root.all("svg", "lanes")[0].all("g", "tensors")[0].children
-    assert "from the plan's proof" in root.text
-    chosen = root.all("tr", "chosen")
-    assert len(chosen) == sum(bool(node.primitive) for node in plan.nodes)
+    assert "Its other candidates are not known here" in root.text
 
 
 # ---- files and the command -----------------------------------------------------------------------
@@ -555,7 +505,7 @@ def test_a_saved_module_keeps_the_data_flow(fast: torchalgo.Optimized, tmp_path:
     for name in ("net.pt", "net.pt2"):
         fast.save(tmp_path / name)
         (subject,) = subjects_of(tmp_path / name)
-        assert subject.graph is not None and subject.facts() is None
+        assert subject.graph is not None and subject.find_facts is None
         assert _C.parse_graph(subject.graph).structure_hash == fast.plan.structure_hash
     again = torchalgo.load(tmp_path / "net.pt")
     again.report(tmp_path / "net.html")
@@ -595,7 +545,7 @@ def test_explain_optimizes_a_model(capsys: pytest.CaptureFixture[str], tmp_path:
         "--over", "weights", "--measure", "20", "-o", tmp_path / "r.html",
     )  # fmt: skip
     root = read_page((tmp_path / "r.html").read_text())
-    assert root.all("svg", "front") and root.all("tr", "g-algorithm")
+    assert "Time and memory" in root.text and root.all("tr", "g-algorithm")
     assert "The last two columns were measured" in root.text
 
 

@@ -1,20 +1,41 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Changes of the process's own state by calls that may overlap in several threads."""
+"""Locks, work and changes of the process's own state in calls that may overlap in threads."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Literal
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, Literal
 
-from torchalgo._base.fork_lock import fork_lock
 from torchalgo._C import Error
 
 # A call waits so long for its turn. An error is better than a wait without end: the code of the
 # user that has the turn may wait for this call.
 MOST_WAIT_S = 300.0
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def fork_lock() -> threading.Lock:
+    """Returns a lock that is always free in a forked child of this process.
+
+    The code that holds it must leave the guarded data in a usable state after every line.
+    """
+    lock = threading.Lock()
+    _locks.add(lock)
+    return lock
+
+
+def _free_all() -> None:
+    for lock in _locks:
+        lock._at_fork_reinit()
+
+
+os.register_at_fork(after_in_child=_free_all)
 
 
 class WhileAny:
@@ -67,6 +88,30 @@ def filter_warnings(
         warnings._filters_mutated()  # type: ignore[attr-defined]
 
     return undo
+
+
+class Claims:
+    """Says which call does a piece of work. No call waits, and no lock is held during the work.
+
+    The work may call the user's code: a model, a progress function, a meter. That code may make the
+    same call again, or wait for a thread that does. A lock would then never be free again.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[Hashable, list[int]] = {}
+
+    @contextlib.contextmanager
+    def claim(self, work: Hashable = None) -> Iterator[bool]:
+        """Yields True if no other call does `work` now. Then this call does it in the block."""
+        own = [os.getpid()]
+        if self._held.setdefault(work, own)[0] != own[0]:
+            self._held[work] = own  # of a thread of the parent, which a fork does not copy
+        is_mine = self._held.get(work) is own
+        try:
+            yield is_mine
+        finally:
+            if is_mine:
+                del self._held[work]
 
 
 _turn = threading.RLock()

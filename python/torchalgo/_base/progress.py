@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
+from torchalgo._base.timings import STEP_TEXTS
 from torchalgo_cli.waiting import SILENCE_S, beside
 
 _log = logging.getLogger("torchalgo")  # the name of all loggers of the package
@@ -50,27 +51,6 @@ class Event:
         left = "" if self.eta_s is None else f", {self.eta_s:.0f} s left"
         best = "" if self.best_us is None else f", best {self.best_us / 1000:.2f} ms"
         return f"{100 * self.done // max(self.total, 1)} %{left}{best}"
-
-
-# Texts for the steps of optimize. A step without a text is shown by its name.
-STEP_TEXTS = {
-    "": "working",
-    "read": "tracing and freezing the model",
-    "values": "comparing values with the model as it was given",
-    "find": "listing candidates",
-    "look up": "reading the database of costs",
-    "probe": "measuring the processor's rates",
-    "start": "starting the process that measures",
-    "measure": "measuring candidates",
-    "check": "checking candidates against f64",
-    "predict": "predicting costs",
-    "solve": "solving for the cheapest plan",
-    "compare": "comparing with other ways to plan",
-    "bind": "building the planned module",
-    "try": "running the planned module",
-    "describe": "describing the plan",
-    "guard": "timing the plan beside PyTorch",
-}
 
 
 class Progress:

@@ -105,6 +105,14 @@ def is_archive(file: Path | io.BytesIO) -> bool:
         return False
 
 
+def has_part(file: Path | io.BytesIO, end: str, caller: str) -> bool:
+    """Returns whether the file is an archive with a part whose name has this end."""
+    if not is_archive(file):
+        return False
+    with open_archive(file, caller) as archive:
+        return any(name.endswith(end) for name in archive.namelist())
+
+
 @contextlib.contextmanager
 def open_archive(file: str | Path | io.BytesIO, caller: str) -> Iterator[zipfile.ZipFile]:
     """Opens an archive whose parts need little more memory than its file.

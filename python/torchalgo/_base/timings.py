@@ -8,11 +8,25 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-# The steps in the order in which they begin.
-STEPS = (
-    "read", "values", "find", "look up", "probe", "start", "measure", "check", "predict", "solve",
-    "compare", "bind", "try", "describe", "guard",
-)  # fmt: skip
+# Texts for the steps in the order in which they begin. Another step is shown by its name.
+STEP_TEXTS = {
+    "": "working",
+    "read": "tracing and freezing the model",
+    "values": "comparing values with the model as it was given",
+    "find": "listing candidates",
+    "look up": "reading the database of costs",
+    "probe": "measuring the processor's rates",
+    "start": "starting the process that measures",
+    "measure": "measuring candidates",
+    "check": "checking candidates against f64",
+    "predict": "predicting costs",
+    "solve": "solving for the cheapest plan",
+    "compare": "comparing with other ways to plan",
+    "bind": "building the planned module",
+    "try": "running the planned module",
+    "describe": "describing the plan",
+    "guard": "timing the plan beside PyTorch",
+}
 
 
 @dataclass(frozen=True)
@@ -59,12 +73,12 @@ class Timings:
         return self._spent.get(name, StepTime())
 
     def all(self) -> Mapping[str, StepTime]:
-        """Returns the times by step, in the order of STEPS.
+        """Returns the times by step, in the order of STEP_TEXTS.
 
         "rest" is the time outside of all steps.
         """
         self._switch()
-        names = [*STEPS, *sorted(set(self._spent) - set(STEPS))]
+        names = [*STEP_TEXTS, *sorted(set(self._spent) - set(STEP_TEXTS))]
         return {name: self._spent[name] for name in names if name in self._spent}
 
     def _switch(self) -> None:

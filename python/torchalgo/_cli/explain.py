@@ -24,9 +24,9 @@ from torchalgo._cli.tuning_flags import (
 from torchalgo._ir.plan import Plan, plans_to_json
 from torchalgo._plan.candidates import candidates
 from torchalgo._plan.pareto import Front, ParetoPoint
+from torchalgo._report.page import write_report
 from torchalgo._report.subject import Subject
 from torchalgo._report.texts import text_report
-from torchalgo._report.write import write_report
 from torchalgo._run.load import load_with_graphs
 from torchalgo._run.optimized import Optimized
 from torchalgo_cli.files import is_problem

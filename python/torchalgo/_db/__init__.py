@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The cost database: a file of the costs measured on this machine, for all later runs."""
 
-from torchalgo._db.counts import Info, Merged, Verified
 from torchalgo._db.device_costs import DeviceCosts
 from torchalgo._db.environment import Environment
 from torchalgo._db.row import Refusal, Row
@@ -11,9 +10,6 @@ __all__ = [
     "CostStore",
     "DeviceCosts",
     "Environment",
-    "Info",
-    "Merged",
     "Refusal",
     "Row",
-    "Verified",
 ]

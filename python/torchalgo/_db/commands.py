@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import datetime
 import fnmatch
 import json
 import sys
@@ -21,14 +22,16 @@ from torchalgo._base.read_file import check_size, read_file
 from torchalgo._base.write_file import write_file
 from torchalgo._C import Error
 from torchalgo._db import files
-from torchalgo._db.counts import Info, Merged
 from torchalgo._db.environment import find_here
-from torchalgo._db.forget import Selection, environment_text, find
-from torchalgo._db.store import MAX_BYTES, CostStore
+from torchalgo._db.row import Check, Entry, Refusal, Row, Verdict
+from torchalgo._db.store import MAX_BYTES, CostStore, Info, Merged
 from torchalgo._ir.plan.text_table import text_table
 from torchalgo_cli import EXIT_ERROR
 
 MIB = 1 << 20
+KINDS: dict[str, type[Entry]] = {
+    "costs": Row, "failures": Refusal, "checks": Check, "verdicts": Verdict,
+}  # fmt: skip
 MOST_IMPORTED_BYTES = 4 * MAX_BYTES  # the lines of a full database are shorter
 
 
@@ -112,17 +115,17 @@ def _retry(args: argparse.Namespace) -> int:
 
 def _forget(args: argparse.Namespace) -> int:
     path = _existing(args)
-    selection = Selection(
-        args.environment, args.problem, args.primitive, args.since or "", args.before or "",
-        args.verdicts,
-    )  # fmt: skip
     if args.verdicts and (args.problem or args.primitive):
         raise Error(
             "TA3103 db forget: verdicts belong to models, so --verdicts takes no --problem or"
             " --primitive: leave them out"
         )
     with _opened(path, read_only=not args.yes) as store:
-        found = find(store, selection)
+        is_here = find_here() if args.environment == "here" else None
+        found = {
+            name: [e for e in store.all_of(kind) if _is_selected(e, args, is_here)]
+            for name, kind in KINDS.items()
+        }
         if args.yes:
             for entries in found.values():
                 store.forget(entries)
@@ -158,6 +161,42 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 
 # ---- helpers -------------------------------------------------------------------------------------
+
+
+def _is_selected(
+    entry: Entry, args: argparse.Namespace, is_here: Callable[[str], bool] | None
+) -> bool:
+    """Returns whether the arguments of `db forget` select an entry; an empty one selects all.
+
+    Verdicts belong to whole models, so globs of problems or primitives select no verdicts.
+    """
+    has_globs = bool(args.problem or args.primitive)
+    if has_globs if isinstance(entry, Verdict) else args.verdicts:
+        return False
+    environment, day = entry.environment, _day(entry.written_at)
+    words = environment_text(environment).lower()
+    return (
+        (is_here(environment) if is_here else args.environment.lower() in words)
+        and fnmatch.fnmatchcase(entry.problem, args.problem or "*")
+        and fnmatch.fnmatchcase(entry.primitive, args.primitive or "*")
+        and (args.since or "") <= day < (args.before or "~")
+    )
+
+
+def _day(time_s: float) -> str:
+    """Returns the day in UTC, such as 2026-11-20."""
+    try:
+        return datetime.datetime.fromtimestamp(time_s, datetime.timezone.utc).date().isoformat()
+    except (OverflowError, ValueError, OSError):  # the clock was wrong by centuries
+        return "9999-12-31"
+
+
+def environment_text(environment: str) -> str:
+    """Returns the JSON of an environment as words; any other text unchanged."""
+    try:
+        return ", ".join(f"{name} {value}" for name, value in json.loads(environment).items())
+    except (ValueError, AttributeError, RecursionError):  # not written by torchalgo
+        return environment
 
 
 def describe(info: Info) -> str:

@@ -207,11 +207,8 @@ class CostFile:
 def _raw(entry: Entry) -> tuple[Any, ...]:
     """Returns the values of the columns of an entry, without its last use."""
     values = entry.values
-    return (entry.NAME, *values[:6], _body(values[6:]), entry.checksum)
-
-
-def _body(values: Sequence[object]) -> str:
-    return json.dumps(list(values), separators=(",", ":"))
+    body = json.dumps(values[6:], separators=(",", ":"))
+    return (entry.NAME, *values[:6], body, entry.checksum)
 
 
 def _entry(kind: type[E], raw: Sequence[Any]) -> E | None:

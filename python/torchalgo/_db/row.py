@@ -16,10 +16,10 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 from torchalgo._ir.costs import Cost, Key, Passed, Samples
-from torchalgo._ir.failures import KINDS, Failure, kind_of
+from torchalgo._ir.failures import KINDS, Failure, Kind
 
 SCHEMA = 1  # schema of the lines of JSON
 MAX_TICKS = 1024 * 10**9 * 3600  # one hour: no cost is higher
@@ -60,9 +60,7 @@ class Entry:
 
     @property
     def row_key(self) -> RowKey:
-        return RowKey(
-            self.environment, self.problem, self.primitive, self.src, self.dst, self.version
-        )
+        return RowKey(*self.values[:6])
 
     @property
     def kind_and_key(self) -> tuple[Any, ...]:
@@ -157,9 +155,7 @@ class Refusal(Entry):
 
     @property
     def failure(self) -> Failure:
-        kind = kind_of(self.kind)
-        assert kind is not None, self.kind
-        return Failure(self.reason, kind, self.bound)
+        return Failure(self.reason, cast(Kind, self.kind), self.bound)  # as is_sane has found
 
     def holds_at(self, time_s: float) -> bool:
         """Returns whether the refusal is still valid at `time_s`.

@@ -8,12 +8,13 @@ import os
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from torchalgo._db import files
-from torchalgo._db.counts import Info, Merged, Verified
 from torchalgo._db.row import (
     DAY_S,
     MEASURED_KINDS,
@@ -43,6 +44,56 @@ T = TypeVar("T")
 
 # Files of a parent process. They stay open here: closing one would release the parent's locks.
 _inherited: list[object] = []
+
+
+@dataclass(frozen=True)
+class Info:
+    """The facts that `torchalgo db info` shows."""
+
+    path: str
+    access: str  # read-write | read-only | memory | none
+    trouble: str  # why the costs are not on disk; empty if they are
+    rows: int
+    verdicts: int  # of the guard on plans
+    records: dict[str, int]  # number of other stored texts by owner, such as "context"
+    bytes: int
+    max_bytes: int
+    environments: dict[str, int]  # number of rows of each
+    algorithms: dict[str, int]
+    refusals: dict[str, int]  # candidates that failed, by primitive and reason
+    checks: int  # candidates that passed the comparison with f64
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The result of checking a store.
+
+    `rows`, `refusals` and `checks` count sound entries, and `unsound` the others. `damages` lists
+    what SQLite finds wrong.
+    """
+
+    rows: int
+    refusals: int
+    checks: int
+    unsound: int
+    damages: list[str]
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.unsound and not self.damages
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The result of a merge.
+
+    `seen` counts the offered rows and refusals, and `taken` those that are new or replaced one.
+    `unsound` counts those that were left out.
+    """
+
+    seen: int
+    taken: int
+    unsound: int = 0
 
 
 def today() -> int:
@@ -221,12 +272,6 @@ class CostStore:
         self.trouble = reason
 
     # ---- entries -------------------------------------------------------------------------------
-
-    def read(
-        self, environments: Iterable[str], problems: Iterable[str] | None = None
-    ) -> dict[RowKey, Row]:
-        """Returns the sound costs of some environments, see `entries`."""
-        return self.entries(Row, environments, problems)
 
     def entries(
         self,
@@ -438,7 +483,4 @@ def _is_better(entry: Entry, known: Entry | None) -> bool:
 
 
 def _counted(names: Iterable[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for name in sorted(names):
-        counts[name] = counts.get(name, 0) + 1
-    return counts
+    return dict(sorted(Counter(names).items()))

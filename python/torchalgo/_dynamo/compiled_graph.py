@@ -15,8 +15,7 @@ import torch
 from torch import fx, nn
 
 from torchalgo._api.optimize import optimize
-from torchalgo._base.claims import Claims
-from torchalgo._base.fork_lock import fork_lock
+from torchalgo._base.overlap import Claims, fork_lock
 from torchalgo._C import Error
 from torchalgo._capture.fx_model import Boxed, FxInputs, fx_model
 from torchalgo._capture.shapes import Shapes, shapes_of

@@ -131,49 +131,17 @@ class Passed(NamedTuple):
 
 
 class CostFile(Protocol):
-    """A file of costs that tuning reads and extends."""
+    """A file of costs that tuning reads and extends. DeviceCosts says what each method does."""
 
-    def read(self, keys: Iterable[Key] | None = None) -> dict[Key, Cost]:
-        """Returns the costs of `keys` that are valid here; all valid costs if `keys` is None."""
-        ...
-
-    def append(self, costs: Mapping[Key, Cost]) -> bool:
-        """Stores `costs` in place of older ones, without the disturbed ones.
-
-        Returns True if they are on disk.
-        """
-        ...
-
-    def read_peaks(self) -> Peaks | None:
-        """Returns the highest rates that were ever probed on this machine; None if it has none."""
-        ...
-
-    def keep_peaks(self, peaks: Peaks) -> None:
-        """Stores rates in place of those that `read_peaks` returned."""
-        ...
-
-    def read_checks(self, keys: Iterable[Key]) -> dict[Key, Passed]:
-        """Returns the comparisons with f64 that candidates among `keys` passed here."""
-        ...
-
-    def append_checks(self, checks: Mapping[Key, Passed]) -> bool:
-        """Stores passed comparisons. Returns True if they are on disk."""
-        ...
-
-    def read_failures(self, keys: Iterable[Key]) -> dict[Key, Failure]:
-        """Returns the known failures of candidates among `keys`, which cannot be chosen here."""
-        ...
-
-    def append_failures(self, failures: Mapping[Key, Failure]) -> bool:
-        """Stores why candidates cannot be chosen. Returns True if that is on disk."""
-        ...
-
-    def forget_failures(self, keys: Iterable[Key], *, checked: bool) -> None:
-        """Removes the failures of candidates that later ran without failing.
-
-        Removes wrong results only if `checked`: the candidates then passed a check as well.
-        """
-        ...
+    def read(self, keys: Iterable[Key] | None = None) -> dict[Key, Cost]: ...
+    def append(self, costs: Mapping[Key, Cost]) -> bool: ...
+    def read_peaks(self) -> Peaks | None: ...
+    def keep_peaks(self, peaks: Peaks) -> None: ...
+    def read_checks(self, keys: Iterable[Key]) -> dict[Key, Passed]: ...
+    def append_checks(self, checks: Mapping[Key, Passed]) -> bool: ...
+    def read_failures(self, keys: Iterable[Key]) -> dict[Key, Failure]: ...
+    def append_failures(self, failures: Mapping[Key, Failure]) -> bool: ...
+    def forget_failures(self, keys: Iterable[Key], *, checked: bool) -> None: ...
 
 
 def environment(device: _C.Device | None = None) -> dict[str, str]:

@@ -81,11 +81,6 @@ def failure_of(
     return Failure(reason, kind, bound if kind == "wrong" else None)
 
 
-def kind_of(text: str) -> Kind | None:
-    """Returns the kind with the name `text`; None if there is none."""
-    return next((kind for kind in KINDS if kind == text), None)
-
-
 def ended_by(code: int, last_words: str = "") -> str:
     """Returns the reason for a process that ended with `code`; a negative code is a signal."""
     if code >= 0:

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -15,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchalgo import _C
 from torchalgo._base.f32_precision import convolutions_use_tf32
+from torchalgo._base.running_layers import Layers, in_eval_mode
 from torchalgo._C import Error
 from torchalgo._ir.choices import DTYPES, TORCH_DTYPES, Direction, near
 
@@ -203,8 +203,8 @@ def problems_of(module: nn.Module, inputs: tuple[Any, ...], device_kind: str) ->
     Raises: torchalgo.Error if the module fails, or runs no convolution.
     """
     found: list[LayerProblem] = []
-    with _names_of_running(module) as running, _in_eval_mode(module), torch.no_grad():
-        mode = _Listener(found, running, device_kind)
+    with Layers(module) as layers, in_eval_mode(module), torch.no_grad():
+        mode = _Listener(found, layers, device_kind)
         try:
             with mode:
                 module(*inputs)
@@ -221,9 +221,9 @@ def problems_of(module: nn.Module, inputs: tuple[Any, ...], device_kind: str) ->
 class _Listener(TorchDispatchMode):
     """A dispatch mode that records each call of a convolution."""
 
-    def __init__(self, found: list[LayerProblem], running: list[str], device_kind: str) -> None:
+    def __init__(self, found: list[LayerProblem], layers: Layers, device_kind: str) -> None:
         super().__init__()
-        self._found, self._running, self._device_kind = found, running, device_kind
+        self._found, self._layers, self._device_kind = found, layers, device_kind
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -234,7 +234,7 @@ class _Listener(TorchDispatchMode):
             names = [argument.name for argument in func._schema.arguments]
             values = dict(zip(names, args, strict=False)) | kwargs
             problem = _problem_of_call(op, values, self._device_kind)
-            self._found.append(LayerProblem(self._running[-1], problem))
+            self._found.append(LayerProblem(self._layers.current, problem))
         return func(*args, **kwargs)
 
 
@@ -287,39 +287,3 @@ def compute_type(dtype: torch.dtype, device_kind: str) -> str:
         )
     word = TORCH_DTYPES[dtype]
     return "tf32" if word == "f32" and device_kind == "cuda" and convolutions_use_tf32() else word
-
-
-@contextmanager
-def _names_of_running(module: nn.Module) -> Iterator[list[str]]:
-    """Yields a stack of the names of the modules whose forward runs now."""
-    running = [""]
-    handles = []
-    for name, child in module.named_modules():
-        if isinstance(child, torch.jit.ScriptModule):
-            continue
-
-        def enter(_: nn.Module, __: Any, name: str = name) -> None:
-            running.append(name)
-
-        def leave(_: nn.Module, __: Any, ___: Any) -> None:
-            running.pop()
-
-        handles.append(child.register_forward_pre_hook(enter))
-        handles.append(child.register_forward_hook(leave, always_call=True))
-    try:
-        yield running
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextmanager
-def _in_eval_mode(module: nn.Module) -> Iterator[None]:
-    training = [child for child in module.modules() if getattr(child, "training", False)]
-    for child in training:
-        child.training = False
-    try:
-        yield
-    finally:
-        for child in training:
-            child.training = True

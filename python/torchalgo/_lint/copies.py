@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchalgo._lint.facts import Call, OpCall
-from torchalgo._lint.findings import finding_of, total_bytes
-from torchalgo._lint.report import Finding
+from torchalgo._lint.report import Finding, finding_of, total_bytes
 from torchalgo._lint.what_if import LEAST_BYTES, Lab, identity
 
 FIXES = {

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from torchalgo._lint.facts import CONVOLUTION, OpCall, TensorFacts
-from torchalgo._lint.findings import finding_of
-from torchalgo._lint.report import Finding
+from torchalgo._lint.report import Finding, finding_of
 from torchalgo._lint.what_if import LEAST_SHARE, Lab
 
 # Channels of a block of kernels with AVX-512, and of those with AVX2.

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from torch import nn
 
 from torchalgo import Error
 from torchalgo._base.processor_load import warn_if_busy
+from torchalgo._base.running_layers import in_eval_mode
 from torchalgo._base.trees import copied
 from torchalgo._lint import copies, groups, repeats
 from torchalgo._lint.facts import Call, tensors_in
@@ -56,7 +56,7 @@ def lint(
     given = tensors_in((args, kwargs))
     own = copied(args), copied(kwargs)
     warn_if_busy(torch.get_num_threads(), None)
-    with _eval_mode(model) as notes:
+    with in_eval_mode(model) as was_trained:
         call_us = _time_call(model, *own)
         call = observe(model, *own)
         call.us = call_us
@@ -65,8 +65,8 @@ def lint(
             *repeats.find_repeats(lab),
             *copies.find_copies(lab),
             *groups.find_slow_groups(lab),
-            *repeats.find_duplicates(lab),
         ]
+    notes = ["the model is in train mode; it was run in eval mode"] * was_trained
     notes += _notes(model, call)
     if not all(map(torch.equal, tensors_in(own), given)):
         notes.append("the model changes its inputs, so most fixes could not be tried")
@@ -74,19 +74,6 @@ def lint(
         notes.append(f"{lab.untried} suspicions were not tried within {budget_s:g} s")
     findings.sort(key=lambda f: (-(f.gain_us or 0.0), -f.bytes, f.layer))
     return LintReport(tuple(findings), call_us, tuple(notes))
-
-
-@contextlib.contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[list[str]]:
-    """Puts the whole model into eval mode meanwhile. Yields a list with a note if it was not."""
-    trained = [module for module in model.modules() if module.training]
-    try:
-        for module in trained:
-            module.training = False
-        yield ["the model is in train mode; it was run in eval mode"] if trained else []
-    finally:
-        for module in trained:
-            module.training = True
 
 
 def _checked(

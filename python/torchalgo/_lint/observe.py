@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn.modules import module as torch_module
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchalgo._base import trees
+from torchalgo._base.running_layers import Layers
 from torchalgo._lint.facts import (
     CONVOLUTION,
     INPUT,
@@ -64,37 +64,6 @@ def op_name(func: Any) -> str:
     """Returns a name such as "aten.clone". A trace has another name for a convolution."""
     name = str(func.overloadpacket)
     return CONVOLUTION if name == "aten._convolution" else name
-
-
-class Layers:
-    """The modules that run now, as hooks of all modules tell. Use it as a context."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._names = {id(module): name for name, module in model.named_modules()}
-        self._running: list[str] = []
-        self._hooks: list[Any] = []
-
-    @property
-    def current(self) -> str:
-        return self._running[-1] if self._running else ""
-
-    def __enter__(self) -> Layers:
-        def enter(module: nn.Module, _: Any) -> None:
-            self._running.append(self._names.get(id(module), self.current))
-
-        def leave(*_: Any) -> None:
-            if self._running:
-                self._running.pop()
-
-        self._hooks = [
-            torch_module.register_module_forward_pre_hook(enter),
-            torch_module.register_module_forward_hook(leave, always_call=True),
-        ]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self._hooks:
-            hook.remove()
 
 
 class Memory:

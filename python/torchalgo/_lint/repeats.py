@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Finds work that need not be done in each call: repeated, constant, unused, or stored twice."""
+"""Finds work that need not be done in each call: repeated, constant, or unused."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
-
 from torchalgo._lint.facts import Call, OpCall
-from torchalgo._lint.findings import Group, finding_of, total_bytes
 from torchalgo._lint.observe import run_op
-from torchalgo._lint.report import Finding
+from torchalgo._lint.report import Finding, Group, finding_of, total_bytes
 from torchalgo._lint.what_if import LEAST_BYTES, LEAST_SHARE, Action, Cached, Lab
 
 FIXES = {
@@ -21,8 +18,6 @@ FIXES = {
     "constant-recomputed": "Compute this once, in __init__ or after loading, and keep it as a"
     " buffer: it depends on the weights, and on the input's size at most.",
     "unused-result": "Do not compute this in eval mode: nothing reads the result.",
-    "duplicate-weights": "Use one parameter for equal ones, such as {names}, unless the layers were"
-    " copied to be trained apart.",
 }
 
 
@@ -180,34 +175,3 @@ def _unused(call: Call) -> set[int]:
         elif op.outputs:
             unused.add(op.index)
     return unused
-
-
-# ---- weights -------------------------------------------------------------------------------------
-
-
-def find_duplicates(lab: Lab) -> Iterator[Finding]:
-    """Yields one finding on all parameters that hold equal values in memory of their own."""
-    groups: dict[Any, list[tuple[str, torch.Tensor]]] = {}
-    for name, weight in lab.model.named_parameters():
-        size = weight.numel() * weight.element_size()
-        if size >= LEAST_BYTES and weight.layout == torch.strided:
-            data = weight.detach()
-            key = (weight.shape, weight.dtype, float(data.double().sum()), float(data.min()))
-            groups.setdefault(key, []).append((name, data))
-    found: list[tuple[str, ...]] = []  # names of equal weights
-    size = 0
-    for group in groups.values():
-        (name, data), others = group[0], group[1:]
-        same = [other for other, tensor in others if torch.equal(tensor, data)]
-        if not same or bool((data == data.flatten()[0]).all()):
-            continue
-        size += len(same) * data.numel() * data.element_size()
-        found.append((name, *same))
-    if found:
-        second = found[0][1].rpartition(".")[0]
-        layers = dict.fromkeys(name.rpartition(".")[0] for same in found for name in same)
-        ops = (op for op in lab.call.ops if f"{op.layer}.".startswith(f"{second}."))
-        line = next((op.line for op in ops if op.line), None)
-        fix = FIXES["duplicate-weights"].format(names=", ".join(found[0][:3]))
-        source, names = str(line or ""), tuple(layers)
-        yield Finding("duplicate-weights", second, source, size, None, None, fix, names)

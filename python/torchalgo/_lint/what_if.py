@@ -20,11 +20,11 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchalgo._base.compare_outputs import output_error
+from torchalgo._base.running_layers import Layers
 from torchalgo._base.stats import Faster, cost_of_samples, is_faster
 from torchalgo._lint.facts import Call, copied_bytes, tensors_in
 from torchalgo._lint.observe import (
     Arguments,
-    Layers,
     Memory,
     Watcher,
     lines_here,

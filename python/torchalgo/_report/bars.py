@@ -6,12 +6,12 @@ Source: Anderson & Gregg 2018, CGO, pp. 340-351, doi:10.1145/3168805.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from torchalgo import Error
-from torchalgo._base.stats import Faster
+from torchalgo import CallTimes, Error
 from torchalgo._ir.costs import algorithm_of
 from torchalgo._ir.facts import Facts
 from torchalgo._ir.plan import Plan, format_value, value_of
@@ -31,10 +31,6 @@ _TEXTS = {
     "optimum": "the best choice of all layers together (global optimum)",
     "fastest": "the fastest plan",
 }
-
-
-# A measured time in us of whole calls, and how it compares with that of the plan of the report.
-Measured = tuple[float, Faster]
 
 
 @dataclass(frozen=True)
@@ -74,18 +70,16 @@ class Bars:
         return min(found, default=None)
 
 
-def bars_of(
-    plan: Plan, facts: Facts | None, measured: Mapping[str, Measured] | None = None
-) -> Bars:
+def bars_of(plan: Plan, facts: Facts | None, measured: CallTimes | None = None) -> Bars:
     """Returns the bars that are known: those of the plan, and with its run one per algorithm.
 
-    `measured` has times by the names of plan.comparisons, and the plan's own one as "plan".
+    `measured` has times by the names of plan.comparisons, after the plan's own one as "plan".
     """
-    known, times = plan.comparisons, measured or {}
-    values: list[tuple[Group, str, float, Measured | None]] = []
+    known, times = plan.comparisons, {} if measured is None else _time_texts(measured)
+    values: list[tuple[Group, str, float, str]] = []
 
     def add(group: Group, label: str, name: str) -> None:
-        values.append((group, label, known[name], times.get(name)))
+        values.append((group, label, known[name], name))
 
     if "aten_only" in known:
         add("pytorch", _TEXTS["aten_only"], "aten_only")
@@ -93,33 +87,35 @@ def bars_of(
     for name in layouts:
         add("layout", f"all layers in {name.removeprefix(SINGLE)}", name)
     algorithms = algorithm_values(plan, facts)
-    values += [("algorithm", label, value, None) for label, value in algorithms]
+    values += [("algorithm", label, value, "") for label, value in algorithms]
     if "local_optimum" in known:
         add("local", _TEXTS["local_optimum"], "local_optimum")
     for name in known:
         if name not in ("aten_only", "local_optimum", "best_single_layout", *layouts):
             add("other", _TEXTS.get(name, name.replace("_", " ")), name)
     own = value_of(plan)
-    values.append(("plan", _own_label(plan), own, times.get("plan")))
+    values.append(("plan", _own_label(plan), own, "plan"))
     most = max([value for _, _, value, _ in values] + [1e-9])
     bars = tuple(
         Bar(group, label, value, format_value(plan.objective, value),
-            value / own if own else None, 100 * value / most, _texts(time))
-        for group, label, value, time in values
+            value / own if own else None, 100 * value / most, times.get(name))
+        for group, label, value, name in values
     )  # fmt: skip
     missing = [text for name, text in _MISSING.items() if name not in known]
     missing += [] if layouts else ["all layers in a single layout"]
     return Bars(bars, tuple(missing), bool(algorithms))
 
 
-def _texts(measured: Measured | None) -> tuple[str, str] | None:
-    """Returns the texts of a measured time, and of its ratio to the time of the plan."""
-    if measured is None:
-        return None
-    us, ratio = measured
-    interval = f"{ratio.ratio:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
-    is_plan = ratio.low == ratio.high
-    return format_value("latency", us), f"{ratio.ratio:.3f}x" if is_plan else interval
+def _time_texts(measured: CallTimes) -> dict[str, tuple[str, str]]:
+    """Returns the texts of each median, and of its ratio to the time of the plan, by name."""
+    ratios = {
+        name: f"{it.ratio:.2f}x [{it.low:.2f}, {it.high:.2f}]"
+        for name, it in measured.ratios.items()
+    }
+    return {
+        name: (format_value("latency", statistics.median(ns) / 1000), ratios.get(name, "1.000x"))
+        for name, ns in measured.ns.items()
+    }
 
 
 def _own_label(plan: Plan) -> str:

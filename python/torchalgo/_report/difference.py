@@ -16,6 +16,7 @@ from torchalgo._ir.plan import (
     unit_of,
     value_of,
 )
+from torchalgo._ir.plan.text import layouts_text
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
 
 MAX_COLUMNS = 120
@@ -118,16 +119,12 @@ def _choices(plan: Plan) -> Mapping[str, Choice]:
     for node in plan.nodes:
         text = f"in {node.absorbed_by}"
         if node.primitive:
-            text = f"{node.primitive} {_layouts(node.src, node.dst)}"
+            text = f"{node.primitive} {layouts_text(node.src, node.dst)}"
         found[node.name] = Choice(text, cost_of(node, plan))
     for transform in plan.transforms:
-        text = f"{transform.primitive} {_layouts(transform.src, transform.dst)}"
+        text = f"{transform.primitive} {layouts_text(transform.src, transform.dst)}"
         found[f"> {transform.dst} of {transform.value}"] = Choice(text, cost_of(transform, plan))
     return found
-
-
-def _layouts(src: str, dst: str) -> str:
-    return src if src == dst else f"{src}>{dst}"
 
 
 def _change(before: Plan, after: Plan) -> str:

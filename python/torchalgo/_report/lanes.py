@@ -25,8 +25,6 @@ class Dot:
     x: float
     y: float
     radius: float
-    layout: str
-    kind: str
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,6 @@ class Drawing:
 
     width: float
     strips: tuple[Strip, ...]
-    lanes: int
 
 
 def draw(flow: Flow) -> Drawing:
@@ -67,7 +64,7 @@ def draw(flow: Flow) -> Drawing:
         top, bottom = ROW * first, ROW * (first + len(own))
         crossing = tuple(line for line in lines if line.top < bottom and line.bottom > top)
         strips.append(Strip(top, bottom - top, own, crossing))
-    return Drawing(_lane_x(lanes, step), tuple(strips), lanes)
+    return Drawing(_lane_x(lanes, step), tuple(strips))
 
 
 def _parts(flow: Flow) -> tuple[tuple[Dot, ...], tuple[Line, ...], int, float]:
@@ -83,8 +80,6 @@ def _parts(flow: Flow) -> tuple[tuple[Dot, ...], tuple[Line, ...], int, float]:
             x=_lane_x(lane, step),
             y=ROW * (i + 0.5),
             radius=_radius(operation, most, step),
-            layout=operation.dst or operation.src,
-            kind=operation.kind,
         )
         for i, (lane, operation) in enumerate(zip(lane_of_dot, flow.operations, strict=True))
     )

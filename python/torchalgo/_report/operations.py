@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -10,6 +11,7 @@ from typing import Literal
 from torchalgo import _C, Error
 from torchalgo._ir.native_plan import native_plan
 from torchalgo._ir.plan import LeftAlone, Plan, PlanNode, PlanTransform, cost_of, regret_of
+from torchalgo._ir.plan.text import in_order, runner_up_text
 from torchalgo._ir.problems import OWN_KIND
 
 Kind = Literal["planned", "transform", "left", "input", "output"]
@@ -65,13 +67,9 @@ def flow_of(plan: Plan, graph_text: str | None) -> Flow:
     """
     if graph_text is not None:
         graph = _C.parse_graph(graph_text)
-        try:
+        # The plan may be of another graph, or name its parts otherwise.
+        with contextlib.suppress(Error, KeyError):
             return _flow(plan, graph, _C.lower(graph, native_plan(plan)))
-        except (
-            Error,
-            KeyError,
-        ):  # the plan was made for another graph, or names its parts otherwise
-            pass
     return Flow(tuple(_listed(plan)), None)
 
 
@@ -122,24 +120,12 @@ def _flow(plan: Plan, graph: _C.Graph, schedule: _C.Schedule) -> Flow:
 
 def _listed(plan: Plan) -> Iterable[Operation]:
     """Yields the operations in the order of the plan; each layout change behind its producer."""
-    after: dict[str, list[PlanTransform]] = {}
-    for transform in plan.transforms:
-        after.setdefault(transform.producer, []).append(transform)
     describe = _Describer(plan)
-    yield from map(describe.transform, after.pop("", []))
-    for node in plan.nodes:
-        if node.primitive:
-            yield describe.node(node)
-        yield from map(describe.transform, after.pop(node.name, []))
-    for rest in after.values():
-        yield from map(describe.transform, rest)
-
-
-def _short(primitive: str) -> str:
-    """Returns "name src->dst" with one layout if both are equal."""
-    name, _, layouts = primitive.partition(" ")
-    src, _, dst = layouts.partition("->")
-    return f"{name} {src}" if src and src == dst else primitive
+    for part in in_order(plan):
+        if isinstance(part, PlanTransform):
+            yield describe.transform(part)
+        elif part.primitive:
+            yield describe.node(part)
 
 
 class _Describer:
@@ -158,7 +144,7 @@ class _Describer:
             "planned", node.name, node.problem, node.primitive, node.src, node.dst,
             fused=tuple(self._fused.get(node.name, ())),
             cost=cost_of(node, self._plan), source=node.cost_source,
-            runner_up=_short(node.runner_up), regret=regret_of(node, self._plan),
+            runner_up=runner_up_text(node), regret=regret_of(node, self._plan),
             packed_bytes=node.packed_bytes, sizes=sizes,
         )  # fmt: skip
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes the page of a report: one HTML file with all that it needs inside."""
+"""Writes reports to files: text, JSON, or a page of HTML with all that it needs inside."""
 
 from __future__ import annotations
 
@@ -7,61 +7,43 @@ import base64
 import functools
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torchalgo import Error, __version__
-from torchalgo._ir.plan import LeftAlone, Plan, unit_of
-from torchalgo._report.bars import Bars, bars_of
-from torchalgo._report.details import Details, details_of
+from torchalgo._base.write_file import write_file
+from torchalgo._ir.plan import plans_to_json, unit_of
+from torchalgo._report.bars import bars_of
+from torchalgo._report.details import SOURCES, details_of
 from torchalgo._report.difference import Comparison
-from torchalgo._report.front import FrontView, front_view
-from torchalgo._report.lanes import Drawing, draw
-from torchalgo._report.operations import Flow, Operation, flow_of
-from torchalgo._report.spread import Spread, spread_of
+from torchalgo._report.lanes import draw
+from torchalgo._report.operations import Operation, flow_of
 from torchalgo._report.subject import Subject
-from torchalgo._report.summary import Proof, Speed, facts_lines, proof_of, speed_of
-from torchalgo._report.timeline import Timeline, time_of, timeline_of
+from torchalgo._report.summary import facts_lines, proof_of, speed_of
+from torchalgo._report.texts import text_report
+from torchalgo_cli.files import REPORT_SUFFIXES
 
 FOLDER = Path(__file__).parent
 ENDS = ("input", "output")
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of the table of times."""
+def write_report(subjects: Sequence[Subject], path: Path, title: str = "") -> None:
+    """Writes a report to `path`, in the format of its suffix: .html, .txt or .json.
 
-    index: int  # of the operation
-    operation: Operation
-    time: float
-    share: float  # in percent of all times
-    bar: float  # in percent of the longest time
+    Args:
+        title: the name of the model or of its file, for the page's title. Empty: not known.
 
-
-@dataclass(frozen=True)
-class Section:
-    """All that the page shows of one plan."""
-
-    id: str
-    plan: Plan
-    title: str
-    shapes: str
-    unit: str
-    speed: Speed
-    proof: Proof
-    facts: Sequence[tuple[str, str]]
-    bars: Bars
-    spread: Spread | None
-    flow: Flow
-    drawing: Drawing
-    timeline: Timeline | None
-    rows: Sequence[Row]
-    details: Sequence[Details]
-    left: Sequence[LeftAlone]
-    front: FrontView | None
-    layouts: Sequence[str]
-    problem: str  # of the slowest planned operation; empty if there is none
+    Raises: torchalgo.Error for any other suffix, or if the file cannot be written.
+    """
+    suffix, plans = path.suffix.lower(), [subject.plan for subject in subjects]
+    if suffix not in REPORT_SUFFIXES:
+        known = ", ".join(REPORT_SUFFIXES)
+        raise Error(f"TA2010 report: {path} ends in {path.suffix!r}, expected one of {known}")
+    if suffix == ".html":
+        text = html_page(subjects, title)
+    else:
+        text = text_report(plans) if suffix == ".txt" else plans_to_json(plans)
+    write_file(path, text, "report")
 
 
 def html_page(
@@ -102,6 +84,7 @@ def _template() -> Any:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     pages.filters |= {"number": number, "breakable": breakable, "head_and_tail": head_and_tail}
+    pages.filters["source"] = lambda source: SOURCES.get(source, source)
     return pages.get_template("page.html.j2")
 
 
@@ -124,46 +107,58 @@ def number(value: float | None, digits: int = 1) -> str:
     return "" if value is None else f"{value:,.{digits}f}"
 
 
-def section_of(subject: Subject, name: str) -> Section:
+def section_of(subject: Subject, name: str) -> dict[str, Any]:
     """Returns all that the page shows of a plan. `name` begins the ids of its elements."""
-    plan, facts, unit = subject.plan, subject.facts(), unit_of(subject.plan)
+    plan, unit = subject.plan, unit_of(subject.plan)
+    facts = None if subject.find_facts is None else subject.find_facts()
     flow = flow_of(plan, subject.graph_text)
     rows = rows_of(flow.operations, unit)
-    planned = [row.operation.problem for row in rows if row.operation.kind == "planned"]
+    planned = [op.problem for row in rows if (op := row["operation"]).kind == "planned"]
     used = {layout for op in flow.operations for layout in (op.src, op.dst) if layout}
-    return Section(
-        id=name,
-        plan=plan,
-        title=subject.title,
-        shapes=subject.shapes,
-        unit=unit,
-        speed=speed_of(plan),
-        proof=proof_of(plan),
-        facts=facts_lines(plan),
-        bars=bars_of(plan, facts, subject.measured),
-        spread=spread_of(plan, facts),
-        flow=flow,
-        drawing=draw(flow),
-        timeline=timeline_of(flow.operations, unit),
-        rows=rows,
-        details=[details_of(operation, facts, unit) for operation in flow.operations],
-        left=sorted(plan.left_alone, key=lambda item: -(item.measured_us or 0.0)),
-        front=front_view(subject.front),
-        layouts=sorted(used),
-        problem=planned[0] if planned else "",
-    )
+    return {
+        "id": name,
+        "plan": plan,
+        "title": subject.title,
+        "shapes": subject.shapes,
+        "unit": unit,
+        "speed": speed_of(plan),
+        "proof": proof_of(plan),
+        "facts": facts_lines(plan),
+        "bars": bars_of(plan, facts, subject.measured),
+        "flow": flow,
+        "drawing": draw(flow),
+        "rows": rows,
+        "details": [details_of(operation, facts, unit) for operation in flow.operations],
+        "left": sorted(plan.left_alone, key=lambda item: -(item.measured_us or 0.0)),
+        "front": subject.front,
+        "layouts": sorted(used),
+        "problem": planned[0] if planned else "",
+    }
 
 
-def rows_of(operations: Sequence[Operation], unit: str) -> list[Row]:
-    """Returns the rows of the table, the longest time first. Inputs and outputs have none."""
+def rows_of(operations: Sequence[Operation], unit: str) -> list[dict[str, Any]]:
+    """Returns the rows of the table, the longest time first. Inputs and outputs have none.
+
+    A share is in percent of all times, and a bar in percent of the longest one.
+    """
     timed = [
-        (time_of(operation, unit), i, operation)
+        (_time_of(operation, unit), i, operation)
         for i, operation in enumerate(operations)
         if operation.kind not in ENDS
     ]
     timed.sort(key=lambda item: (-item[0], item[1]))
     whole, most = sum(time for time, *_ in timed) or 1.0, timed[0][0] or 1.0 if timed else 1.0
     return [
-        Row(i, operation, time, 100 * time / whole, 100 * time / most)
-        for time, i, operation in timed
+        dict(index=i, operation=op, time=time, share=100 * time / whole, bar=100 * time / most)  # noqa: C408
+        for time, i, op in timed
     ]
+
+
+def _time_of(operation: Operation, unit: str) -> float:
+    """Returns the predicted cost; for an op that is left to PyTorch its measured time.
+
+    Returns 0 if neither is known, or if the plan's unit is not time.
+    """
+    if operation.kind == "left" and unit == "us":
+        return operation.measured_us or 0.0
+    return operation.cost or 0.0

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torchalgo import Front
-from torchalgo._ir.facts import Facts, FindFacts, KnownCost
-from torchalgo._ir.plan import Plan, micro, planned_shapes, shapes_text
-from torchalgo._report.bars import Measured
+from torchalgo import CallTimes, Front
+from torchalgo._ir.facts import FindFacts
+from torchalgo._ir.plan import Plan, planned_shapes, shapes_text
 
 
 @dataclass(frozen=True)
@@ -20,7 +18,7 @@ class Subject:
     graph: str | None = None  # the text of a _C.Graph; None: that of the plan's proof, if any
     find_facts: FindFacts | None = None  # None: only the plan is known
     front: Front | None = None
-    measured: Mapping[str, Measured] | None = None  # of the bars; None: they were not measured
+    measured: CallTimes | None = None  # of the bars; None: they were not measured
     name: str = ""  # what to call the plan; empty: the plan for its shapes
 
     @property
@@ -36,31 +34,3 @@ class Subject:
         """The text of the graph, or None if it is not known."""
         proof = self.plan.proof
         return self.graph if self.graph is not None or proof is None else proof.graph
-
-    def facts(self) -> Facts | None:
-        """Returns the facts of the run or, without a run, those of the plan's proof."""
-        if self.find_facts is not None:
-            return self.find_facts()
-        return None if self.plan.proof is None else facts_of_proof(self.plan)
-
-
-def facts_of_proof(plan: Plan) -> Facts:
-    """Returns the candidates of a plan's proof. It has no refusals."""
-    proof = plan.proof
-    assert proof is not None
-    banned = {tuple(row) for row in proof.refused}
-    candidates = {
-        node.name: [
-            _candidate(node.problem, text, ticks)
-            for text, ticks in proof.costs.get(node.problem, {}).items()
-            if (node.name, node.problem, text) not in banned
-        ]
-        for node in plan.nodes
-    }
-    return Facts(candidates)
-
-
-def _candidate(problem: str, text: str, ticks: int) -> KnownCost:
-    name, _, layouts = text.partition(" ")
-    src, _, dst = layouts.partition("->")
-    return KnownCost(problem, name, src, dst, micro(ticks), "proof")

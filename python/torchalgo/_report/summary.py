@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torchalgo import Error, check_plan
-from torchalgo._ir.plan import GuardVerdict, Plan, format_bytes, guard_line, runs_text
+from torchalgo._ir.plan import GuardVerdict, Plan, format_bytes
 from torchalgo._ir.plan.units import gap_of, in_ms
+from torchalgo._report.texts import speed_line
 
 NOT_CHECKED = (
     "This report did not check the proof, because the plan has none with it. Save the plan with"
@@ -18,22 +21,13 @@ FAR_APART = 1.3  # the measured time, divided by the predicted one
 
 
 @dataclass(frozen=True)
-class Length:
-    """A bar of the picture of before and after, in percent of its width."""
-
-    label: str
-    text: str
-    percent: float
-
-
-@dataclass(frozen=True)
 class Speed:
     """The measured speed of what runs, and the picture of before and after if it was timed."""
 
     headline: str
     sentence: str
-    before: Length | None = None
-    after: Length | None = None
+    before: Mapping[str, Any] | None = None  # a label, a text, and a length in percent
+    after: Mapping[str, Any] | None = None
     low: float = 0.0  # ends of the interval of `after`, in percent
     high: float = 0.0
     interval: str = ""
@@ -57,12 +51,9 @@ def speed_of(plan: Plan) -> Speed:
             "Not compared with PyTorch",
             "There are no times of the whole model. torchalgo.optimize(model, inputs) takes them.",
         )
-    if not guard.rounds:
-        reason = _sentence(guard.reason or guard.verdict)
-        return Speed("Not compared with PyTorch", f"{reason} {_sentence(runs_text(guard))}")
-    if guard.plan_uj is not None:
-        return Speed(_headline(guard), _sentence(guard_line(guard).removeprefix("guard: ")))
-    return _timed(guard)
+    if guard.rounds and guard.plan_uj is None:
+        return _timed(guard)
+    return Speed(_headline(guard), _sentence(speed_line(guard)))
 
 
 def _timed(guard: GuardVerdict) -> Speed:
@@ -72,12 +63,15 @@ def _timed(guard: GuardVerdict) -> Speed:
     name = "the best plan in one layout" if guard.runs == "single_layout" else "the plan"
     return Speed(
         headline=_headline(guard),
-        sentence=f"{_sentence(_outcome(guard))}{_when(guard)}",
-        before=Length(
-            f"before: PyTorch's {guard.baseline}",
-            in_ms(guard.baseline_us), unit * guard.baseline_us,
-        ),
-        after=Length(f"after: {name}", in_ms(guard.plan_us), unit * guard.plan_us),
+        sentence=_sentence(speed_line(guard)),
+        before={
+            "label": f"before: PyTorch's {guard.baseline}",
+            "text": in_ms(guard.baseline_us), "percent": unit * guard.baseline_us,
+        },
+        after={
+            "label": f"after: {name}",
+            "text": in_ms(guard.plan_us), "percent": unit * guard.plan_us,
+        },
         low=unit * guard.baseline_us * guard.low,
         high=unit * guard.baseline_us * guard.high,
         interval=f"95 % interval of the speed-up: {interval}, {guard.rounds} paired rounds",
@@ -85,6 +79,8 @@ def _timed(guard: GuardVerdict) -> Speed:
 
 
 def _headline(guard: GuardVerdict) -> str:
+    if not guard.rounds:
+        return "Not compared with PyTorch"
     if guard.runs == "baseline":
         return f"No gain: PyTorch's {guard.baseline} runs"
     if guard.verdict != "faster":
@@ -92,20 +88,6 @@ def _headline(guard: GuardVerdict) -> str:
     if guard.plan_uj is not None:
         return f"{1 - guard.ratio:.0%} less {guard.objective} than PyTorch"
     return f"{1 / guard.ratio:.2f}x as fast as PyTorch"
-
-
-def _outcome(guard: GuardVerdict) -> str:
-    """Returns a text on what runs, and what it was compared with."""
-    times = f"{in_ms(guard.plan_us)} against {in_ms(guard.baseline_us)} per call"
-    ways = f"{guard.baseline} is the fastest of PyTorch's own ways"
-    return f"{times}. {ways}. {_sentence(runs_text(guard))}"
-
-
-def _when(guard: GuardVerdict) -> str:
-    """Returns a sentence on a verdict that is stored or disturbed; empty for any other."""
-    if guard.timed_on:
-        return f" Timed on {guard.timed_on}."
-    return f" Other programs ran {guard.waited:.0%} of the time." if guard.is_disturbed else ""
 
 
 def _sentence(text: str) -> str:

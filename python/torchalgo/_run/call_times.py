@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The times of whole calls: of a plan, and of PyTorch."""
+"""Times whole calls of an optimized module beside calls of PyTorch."""
 
 from __future__ import annotations
 
+import copy
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from torch import nn
+
+from torchalgo._base.own_thread import BenchmarkedCall
+from torchalgo._base.quiet_jit import quiet_jit
 from torchalgo._base.stats import Faster, is_faster, percentile_95
 from torchalgo._C import Error
+from torchalgo._capture.freeze import freeze_model, to_channels_last
 from torchalgo._ir.plan import MOST_WAITING
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
+from torchalgo._measure.baselines import BuiltOnCall, Call, drop_failing
+from torchalgo._measure.guard import synchronizer, time_interleaved
+from torchalgo._measure.machine_load import WaitWatch
 
 
 @dataclass(frozen=True)
@@ -84,3 +94,68 @@ def check_times(rounds: int, budget_s: float) -> None:
             f"TA1001 compare: budget_s={budget_s!r}, expected a number of seconds above 0, such as"
             " 20"
         )
+
+
+def compare_calls(
+    own: Mapping[str, Call],
+    others: Mapping[str, Call],
+    device: torch.device,
+    *,
+    rounds: int,
+    budget_s: float,
+) -> CallTimes:
+    """Times calls by their names, all in the same rounds. A call of `others` may fail."""
+    sound, failures = drop_failing(others)
+    watch = WaitWatch()
+    times = time_interleaved(
+        {**own, **sound}, rounds=rounds, budget_s=budget_s, synchronize=synchronizer(device)
+    )
+    return CallTimes(times, failures, watch.share())
+
+
+def optimized_for_inference(model: nn.Module, inputs: tuple[Any, ...]) -> Call:
+    def build() -> Call:
+        own = freeze_model(model, inputs)  # its own: optimize_for_inference changes it
+        with quiet_jit():
+            own = torch.jit.optimize_for_inference(own)
+        return lambda: own(*inputs)
+
+    return BuiltOnCall(build)
+
+
+def compiled_call(model: nn.Module, inputs: tuple[Any, ...], mode: str | None = None) -> Call:
+    """Returns a call of torch.compile(model), which compiles first and runs three times."""
+
+    def build() -> Call:
+        own = torch.compile(copy.deepcopy(model), mode=mode)
+        for _ in range(3):  # "reduce-overhead" captures graphs in the second call
+            own(*inputs)
+        return lambda: own(*inputs)
+
+    return BuiltOnCall(build)
+
+
+def pytorchs_graphs(model: nn.Module, inputs: tuple[Any, ...]) -> dict[str, Call]:
+    """Returns launches of the CUDA graphs that PyTorch makes of a model.
+
+    They are made with cuDNN's benchmark mode.
+    """
+
+    def last() -> Call:
+        converted = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return _graphed(converted, to_channels_last(inputs))
+
+    ways: dict[str, Call] = {
+        "make_graphed_callables": BuiltOnCall(lambda: _graphed(model, inputs)),
+        "make_graphed_callables, channels_last": BuiltOnCall(last),
+        "torch.compile(mode='reduce-overhead')": compiled_call(model, inputs, "reduce-overhead"),
+    }
+    return {name: BenchmarkedCall(call) for name, call in ways.items()}
+
+
+def _graphed(model: nn.Module, inputs: tuple[Any, ...]) -> Call:
+    """Captures a copy of `model` as a CUDA graph, and returns a call that launches it."""
+    own = copy.deepcopy(model).requires_grad_(False)  # or the backward pass is captured too
+    with torch.cuda.device(inputs[0].device):
+        graphed = torch.cuda.make_graphed_callables(own, inputs)
+    return lambda: graphed(*inputs)

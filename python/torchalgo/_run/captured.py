@@ -7,20 +7,19 @@ import contextlib
 import dataclasses
 import statistics
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from torchalgo._base.fork_lock import fork_lock
+from torchalgo._base.overlap import fork_lock
 from torchalgo._C import Error
 from torchalgo._capture.freeze import has_own_ops
-from torchalgo._capture.shapes import Shapes, shapes_of
+from torchalgo._capture.shapes import shapes_of
 from torchalgo._ir.plan import shapes_text
 from torchalgo._measure.guard import time_interleaved
-from torchalgo._run.call_times import CallTimes, check_times
-from torchalgo._run.graph_times import graph_times
+from torchalgo._run.call_times import CallTimes, check_times, compare_calls, pytorchs_graphs
 
 if TYPE_CHECKING:
     from torchalgo._run.optimized import Optimized
@@ -30,27 +29,8 @@ WARM_UPS = 3  # calls before a capture: cuDNN's plans are built in the first one
 ROUNDS, BUDGET_S = 25, 2.0
 
 
-class GraphDevice(Protocol):
-    """The operations of a GPU that capturing needs. A test has one without a GPU."""
-
-    def has(self, tensor: Tensor) -> bool:
-        """Returns True if the tensor is on such a device."""
-
-    def capture(self, run: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
-        """Captures what `run` enqueues. Returns its result, and a function that runs it again."""
-
-    def turn(self, device: torch.device) -> contextlib.AbstractContextManager[None]:
-        """Returns a context in which `device` is the current one.
-
-        Work of earlier contexts is done before work of this one, on whatever stream it was.
-        """
-
-    def wait(self) -> None:
-        """Waits until all work of the current device is done."""
-
-
 class CudaGraphs:
-    """GraphDevice of torch. All graphs share one pool of memory, which no other tensor uses."""
+    """What capturing needs of a GPU. All graphs share one pool of memory, which no tensor uses."""
 
     def __init__(self) -> None:
         self._pool: Any = None
@@ -60,6 +40,7 @@ class CudaGraphs:
         return tensor.is_cuda
 
     def capture(self, run: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
+        """Captures what `run` enqueues. Returns its result, and a function that runs it again."""
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         aside = torch.cuda.Stream()
@@ -78,6 +59,7 @@ class CudaGraphs:
 
     @contextlib.contextmanager
     def turn(self, device: torch.device) -> Iterator[None]:
+        """Makes `device` the current one in a block, after the work of earlier blocks."""
         with torch.cuda.device(device):  # streams and graphs belong to the current GPU
             if self._done is not None:
                 torch.cuda.current_stream().wait_event(self._done)
@@ -85,6 +67,7 @@ class CudaGraphs:
             self._done = torch.cuda.current_stream().record_event()
 
     def wait(self) -> None:
+        """Waits until all work of the current device is done."""
         torch.cuda.synchronize()
 
 
@@ -116,14 +99,13 @@ class CapturedCalls(nn.Module):
     change them. After `refresh()` of the optimized module, graphs are captured again.
     """
 
-    def __init__(self, optimized: Optimized, device: GraphDevice | None = None) -> None:
+    def __init__(self, optimized: Optimized, device: CudaGraphs | None = None) -> None:
         super().__init__()
         self.training = False
         # It owns neither weights nor state, so it is no submodule.
         object.__setattr__(self, "_optimized", optimized)
-        self._device: GraphDevice = CudaGraphs() if device is None else device
+        self._device = CudaGraphs() if device is None else device
         self._graphs: dict[Hashable, _Graph] = {}
-        self._rivals: dict[Shapes, tuple[Any, Optimized | None]] = {}
         self._lock = fork_lock()
         self.captured_runs = 0
         self.uncaptured_runs = 0
@@ -183,10 +165,12 @@ class CapturedCalls(nn.Module):
                 " expected CUDA tensors of a planned shape that need no gradient"
             )
         model = self._optimized._need_original("compare").model
-        return graph_times(
-            lambda: self(*inputs), lambda: self._optimized(*inputs), model, inputs,
-            rounds=rounds, budget_s=budget_s,
-        )  # fmt: skip
+        own = {
+            "plan, as a graph": lambda: self(*inputs),
+            "plan, without graphs": lambda: self._optimized(*inputs),
+        }
+        others = pytorchs_graphs(model, inputs)
+        return compare_calls(own, others, inputs[0].device, rounds=rounds, budget_s=budget_s)
 
     def _key(self, args: Sequence[Any]) -> Hashable | None:
         """Returns what a graph depends on; None if the call is not captured."""
@@ -211,14 +195,17 @@ class CapturedCalls(nn.Module):
         Returns: the module that runs the plan that the guard has refused; None if there is none.
         """
         self._optimized(*args)
-        return self._rival_of(shapes_of(args), self._optimized._results)
+        try:
+            return self._optimized._with_refused_plan(shapes_of(args))
+        except RuntimeError:  # for want of memory
+            return None
 
     def _capture(self, args: Sequence[Tensor], rival: Optimized | None) -> _Graph:
         """Returns the graph of what the optimized module runs, or of `rival` if that is faster."""
         inputs = [torch.empty_like(x).copy_(x) for x in args]
         # Read before: a refresh in another thread meanwhile makes the graph an old one.
-        results, shapes = self._optimized._results, shapes_of(args)
-        is_plan = has_own_ops(self._optimized._scripted_of[shapes])
+        results = self._optimized._results
+        is_plan = has_own_ops(self._optimized._scripted_of[shapes_of(args)])
         runs = "plan" if is_plan else "baseline"
         try:
             graph = self._graph_of(self._optimized, inputs, results, runs)
@@ -239,28 +226,12 @@ class CapturedCalls(nn.Module):
             {"baseline": graph.replay, "plan": other.replay},
             rounds=ROUNDS, budget_s=BUDGET_S, synchronize=self._device.wait,
         )  # fmt: skip
-        if statistics.median(times["plan"]) < statistics.median(times["baseline"]):
-            return other
-        self._rivals[shapes] = results, None  # frees its weights
-        return graph
+        is_better = statistics.median(times["plan"]) < statistics.median(times["baseline"])
+        return other if is_better else graph
 
     def _graph_of(self, module: Optimized, inputs: list[Tensor], results: Any, runs: str) -> _Graph:
         result, replay = self._device.capture(lambda: module(*inputs))
         return _Graph(inputs, result, replay, results, module, runs)
-
-    def _rival_of(self, shapes: Shapes, results: Any) -> Optimized | None:
-        """Returns a module that runs the plan that the guard has refused; None if there is none.
-
-        It is made once for each shape, and again after a refresh.
-        """
-        known = self._rivals.get(shapes)
-        if known is None or known[0] is not results:
-            try:
-                rival = self._optimized._with_refused_plan(shapes)
-            except RuntimeError:  # for want of memory
-                rival = None
-            known = self._rivals[shapes] = results, rival
-        return known[1]
 
     def extra_repr(self) -> str:
         return f"graphs={len(self._graphs)}, {self._optimized.extra_repr()}"

@@ -7,15 +7,23 @@ import io
 import json
 import sys
 import warnings
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import torch
 
 from torchalgo import _C
 from torchalgo._base.quiet_jit import quiet_jit
-from torchalgo._base.read_file import file_at, is_archive, open_archive, read_object, read_part
+from torchalgo._base.read_file import (
+    file_at,
+    has_part,
+    is_archive,
+    open_archive,
+    read_object,
+    read_part,
+)
 from torchalgo._C import Error
 from torchalgo._capture.keywords import known_keywords
 from torchalgo._capture.shapes import planned_dims
@@ -35,7 +43,6 @@ from torchalgo._run.runner import held_problems
 from torchalgo._run.shape_dispatch import parts_of
 
 EXTRA_FILES = (PLAN_FILE, CALLS_FILE, GRAPHS_FILE)
-_UNREADABLE = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)  # of damaged plans
 
 
 @known_keywords(
@@ -56,17 +63,11 @@ def load(path: str | Path | BinaryIO) -> Optimized:
     Returns: an Optimized without the original model.
     Raises: torchalgo.Error if the file is missing, damaged, or not saved by torchalgo.
     """
-    file: Path | io.BytesIO
     if hasattr(path, "read"):
-        file, name = read_object(path, "load"), "the file object"
+        fast, name = _loaded(read_object(path, "load"), "the file object"), "the file object"
     else:
         file = file_at(path, "load")
-        name = str(file)
-    if is_exported(file):
-        fast = load_exported(file, name)
-    else:
-        check_sums("load", file, name)
-        fast = load_scripted(str(file) if isinstance(file, Path) else file, name)
+        fast, name = _loaded(file, str(file)), str(file)
     if text := other_threads(fast.plan):
         warnings.warn(f"torchalgo: {name}: {text}", stacklevel=3)
     return fast
@@ -74,10 +75,7 @@ def load(path: str | Path | BinaryIO) -> Optimized:
 
 def is_exported(file: Path | io.BytesIO) -> bool:
     """Returns whether torch.export.save wrote the file."""
-    if not is_archive(file):
-        return False
-    with open_archive(file, "load") as archive:
-        return any(name.endswith("/archive_format") for name in archive.namelist())
+    return has_part(file, "/archive_format", "load")
 
 
 def check_sums(caller: str, file: Path | io.BytesIO, name: str = "") -> None:
@@ -137,25 +135,17 @@ def load_with_graphs(path: str | Path) -> list[tuple[Plan, str | None]]:
     return list(zip(plans, known, strict=True))
 
 
-def _graphs_of(text: str | bytes, count: int) -> list[str | None]:
+def _graphs_of(text: bytes, count: int) -> list[str | None]:
     """Returns the graphs of the plans of a file, which are for reports only.
 
-    A graph that cannot be read is left out. So is each graph of a file of an older version.
+    There are none if one cannot be read, or in a file of an older version.
     """
     try:
-        graphs = json.loads(text or "[]")
-    except ValueError:
-        graphs = []
-    if not isinstance(graphs, list) or len(graphs) != count:
-        return [None] * count
-    return [graph if _is_graph(graph) else None for graph in graphs]
-
-
-def _is_graph(text: Any) -> bool:
-    try:
-        return isinstance(text, str) and bool(_C.parse_graph(text))
-    except Error:
-        return False
+        graphs: list[str | None] = json.loads(text or "[]")
+        is_sound = all(_C.parse_graph(graph) for graph in graphs if graph is not None)
+    except (ValueError, TypeError, Error):
+        is_sound = False
+    return graphs if is_sound and len(graphs) == count else [None] * count
 
 
 def _read_plans(path: str | Path, caller: str) -> list[Plan]:
@@ -177,71 +167,84 @@ def _extra_file(file: Path, extra: str, caller: str) -> bytes | None:
         return read_part(archive, f"/extra/{extra}", caller)
 
 
-def load_scripted(source: str | io.BytesIO, name: str) -> Optimized:
+def _loaded(file: Path | io.BytesIO, name: str) -> Optimized:
     """Returns an Optimized from a saved file or its bytes. `name` names it in errors.
 
     Raises: torchalgo.Error if it is damaged or was not saved by torchalgo.
     """
-    extra: dict[str, Any] = dict.fromkeys(EXTRA_FILES, "")
-    device = _device_for(source)
+    if not is_archive(file):
+        raise _damaged(name, "TorchScript file", "it is no archive")
+    is_program = is_exported(file)
+    parts: Sequence[torch.jit.ScriptModule] = ()
+    with open_archive(file, "load") as archive:
+        extra = {each: read_part(archive, f"/extra/{each}", "load") or b"" for each in EXTRA_FILES}
+        if not extra[PLAN_FILE]:
+            raise Error(
+                f"TA2006 load: {name} holds no {PLAN_FILE}, so it was not saved by torchalgo: use"
+                f" {'torch.export.load' if is_program else 'torch.jit.load'}, or"
+                " torchalgo.optimize the model"
+            )
+        if is_program:
+            parts = _exported_modules(archive, name)
+    plans = plans_from_json(extra[PLAN_FILE], f"{name}:{PLAN_FILE}")
+    device = _device_of(plans[0])
+    if not is_program:
+        check_sums("load", file, name)
+        parts = _scripted_modules(file, device, name)
+    return _optimized(parts, plans, extra, device, name)
+
+
+def _scripted_modules(
+    file: Path | io.BytesIO, device: str, name: str
+) -> Sequence[torch.jit.ScriptModule]:
+    if isinstance(file, io.BytesIO):
+        file.seek(0)
     try:
         with quiet_jit():
-            scripted = torch.jit.load(source, map_location=device, _extra_files=extra)
+            source = file if isinstance(file, io.BytesIO) else str(file)
+            scripted = torch.jit.load(source, map_location=device)
     except Exception as problem:
         raise _damaged(name, "TorchScript file", problem) from None
-    if not extra[PLAN_FILE]:
-        raise _foreign(name, "torch.jit.load")
-    return _optimized(parts_of(scripted) or [scripted], extra, device, name)
+    return parts_of(scripted) or [scripted]
 
 
-def load_exported(file: Path | io.BytesIO, name: str) -> Optimized:
-    """Returns an Optimized from a file of torch.export.
+def _exported_modules(archive: zipfile.ZipFile, name: str) -> list[torch.jit.ScriptModule]:
+    """Returns the modules of the plans in a file of torch.export.
 
     Only the parts that it needs are read: torch.export.load imports torch's compiler first, which
     takes longer than all the rest.
-
-    Raises: torchalgo.Error if it is damaged or was not saved by torchalgo.
     """
-    with open_archive(file, "load") as archive:
-        extra = {name: read_part(archive, f"/extra/{name}", "load") or "" for name in EXTRA_FILES}
-        if not extra[PLAN_FILE]:
-            raise _foreign(name, "torch.export.load")
-        try:
-            program = json.loads(read_part(archive, "/models/model.json", "load") or "")
-            inputs = program["graph_module"]["signature"]["input_specs"]
-            names = [
-                given["user_input"]["arg"]["as_tensor"]["name"]
-                for given in inputs
-                if "as_tensor" in given.get("user_input", {}).get("arg", {})
-            ]
-            held = read_part(archive, "/constants/custom_obj_0", "load", sys.maxsize - 1)
-            plan = torch._C._pickle_load_obj(held or b"")
-            modules = _C.modules_of_plan_object(plan, names)
-        except Error:
-            raise
-        except Exception as problem:
-            raise _damaged(name, "file of torch.export", problem) from None
-    parts = [torch.jit._recursive.wrap_cpp_module(module) for module in modules]
-    return _optimized(parts, extra, _device_of(extra[PLAN_FILE]), name)
+    try:
+        program = json.loads(read_part(archive, "/models/model.json", "load") or "")
+        inputs = program["graph_module"]["signature"]["input_specs"]
+        names = [
+            given["user_input"]["arg"]["as_tensor"]["name"]
+            for given in inputs
+            if "as_tensor" in given.get("user_input", {}).get("arg", {})
+        ]
+        held = read_part(archive, "/constants/custom_obj_0", "load", sys.maxsize - 1)
+        plan = torch._C._pickle_load_obj(held or b"")
+        modules = _C.modules_of_plan_object(plan, names)
+    except Error:
+        raise
+    except Exception as problem:
+        raise _damaged(name, "file of torch.export", problem) from None
+    return [torch.jit._recursive.wrap_cpp_module(module) for module in modules]
 
 
-def _damaged(name: str, kind: str, problem: Exception) -> Error:
+def _damaged(name: str, kind: str, problem: object) -> Error:
     first = (str(problem).splitlines() or ["?"])[0].split(". This is an internal", 1)[0]
     return Error(f"TA2005 load: {name} is no {kind}, or it is truncated: {first}")
 
 
-def _foreign(name: str, opener: str) -> Error:
-    return Error(
-        f"TA2006 load: {name} holds no {PLAN_FILE}, so it was not saved by torchalgo: use"
-        f" {opener}, or torchalgo.optimize the model"
-    )
-
-
 def _optimized(
-    parts: Sequence[torch.jit.ScriptModule], extra: Mapping[str, Any], device: str, name: str
+    parts: Sequence[torch.jit.ScriptModule],
+    plans: Sequence[Plan],
+    extra: Mapping[str, bytes],
+    device: str,
+    name: str,
 ) -> Optimized:
     """Returns an Optimized from the modules of its plans and the extra files of a saved file."""
-    plans = plans_from_json(extra[PLAN_FILE], f"{name}:{PLAN_FILE}")
     if any(planned_dims(plan) is None for plan in plans):
         warnings.warn(
             f"torchalgo: {name} does not say which sizes of inputs it is right for; it was saved by"
@@ -276,34 +279,17 @@ def _check_problems(scripted: torch.jit.ScriptModule, plan: Plan, name: str) -> 
             )
 
 
-def _device_for(source: str | io.BytesIO) -> str:
-    """Returns the device for the module in a file: see _device_of."""
-    try:
-        with open_archive(source, "load") as archive:
-            return _device_of(read_part(archive, f"/extra/{PLAN_FILE}", "load"))
-    except _UNREADABLE:
-        return "cpu"  # torch.jit.load raises an error
-    finally:
-        if isinstance(source, io.BytesIO):
-            source.seek(0)
-
-
-def _device_of(plans: str | bytes | None) -> str:
-    """Returns the device for the module of these plans, as torch names it.
+def _device_of(plan: Plan) -> str:
+    """Returns the device for the module of a plan, as torch names it.
 
     This is a GPU if the plan was made for one and this machine has one. Otherwise it is the CPU,
     where the layers of a GPU's plan run their fallback.
     """
-    try:
-        plan = json.loads(plans or '{"environment": {}}')
-        environment = plan.get("plans", [plan])[0]["environment"]
-    except _UNREADABLE:
-        environment = {}  # reading the plans raises an error
-    if "gpu" in environment and torch.cuda.is_available():
+    if "gpu" in plan.environment and torch.cuda.is_available():
         return f"cuda:{torch.cuda.current_device()}"
     return "cpu"
 
 
 def from_bytes(data: bytes) -> Optimized:
     """Returns an Optimized from pickled bytes. Pickle calls this."""
-    return load_scripted(io.BytesIO(data), "pickled module")
+    return _loaded(io.BytesIO(data), "pickled module")

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from torchalgo._base.quiet_jit import quiet_jit
-from torchalgo._base.read_file import file_at, is_archive, open_archive
+from torchalgo._base.read_file import file_at, has_part
 from torchalgo._C import Error
 from torchalgo._capture.file_models import load_caffe, load_onnx
 from torchalgo._capture.fx_model import exported_model
@@ -47,7 +47,9 @@ def _load_file(path: str) -> nn.Module:
             return scripted
     except Exception as problem:
         hint = "give package.module:factory for a model in Python"
-        if _is_archive(path, "/data.pkl") and not _is_archive(path, "/constants.pkl"):
+        # torch.jit.save writes constants.pkl and data.pkl, torch.save only data.pkl.
+        parts = [has_part(file, f"/{name}.pkl", "torchalgo") for name in ("data", "constants")]
+        if parts == [True, False]:
             hint = (
                 "torch.save wrote it, so it holds weights without code; save"
                 " torch.jit.script(model), or give package.module:factory"
@@ -67,18 +69,6 @@ def _load_exported(file: Path) -> nn.Module:
             f"TA7103 {file} is no file of torch.export, or it is damaged ({_first_line(problem)})"
         ) from None
     return exported_model(program)
-
-
-def _is_archive(path: str | Path, part: str) -> bool:
-    """Returns True if the file is an archive with a part whose name ends with `part`.
-
-    torch.jit.save writes constants.pkl and data.pkl, torch.save only data.pkl.
-    """
-    file = Path(path)
-    if not is_archive(file):
-        return False
-    with open_archive(file, "torchalgo") as archive:
-        return any(name.endswith(part) for name in archive.namelist())
 
 
 def _call_factory(reference: str) -> nn.Module:
@@ -134,7 +124,7 @@ def read_data(path: Path) -> torch.Tensor:
             array = numpy.load(file, allow_pickle=False)
             data = torch.from_numpy(array)
         else:
-            if _is_archive(file, "/constants.pkl"):
+            if has_part(file, "/constants.pkl", "torchalgo"):
                 raise Error(
                     f"TA7105 {path} holds a TorchScript module, expected one tensor, batch first"
                 )

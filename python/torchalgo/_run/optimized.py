@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
+import functools
 import json
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -17,7 +20,6 @@ from torchalgo import _C
 from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.quiet_jit import quiet_jit
 from torchalgo._base.read_file import path_of
-from torchalgo._base.stats import Faster
 from torchalgo._base.timings import StepTime
 from torchalgo._base.write_file import write_file, write_object
 from torchalgo._C import Error
@@ -28,21 +30,28 @@ from torchalgo._capture.shapes import Shapes
 from torchalgo._ir.costs import key_of_native
 from torchalgo._ir.plan import Plan, plans_to_json, shapes_text
 from torchalgo._ir.plan.text_table import monospace
+from torchalgo._measure.baselines import Call, baseline_calls
 from torchalgo._measure.channels_last import why_not_in_channels_last
+from torchalgo._measure.guard import PLAN
 from torchalgo._plan.pareto import Front, Quantity
 from torchalgo._plan.result import Result
 from torchalgo._plan.schedule import Schedule, schedule_of
 from torchalgo._run.call_files import CALLS_FILE, form_to_json
-from torchalgo._run.call_times import CallTimes, check_times
+from torchalgo._run.call_times import (
+    CallTimes,
+    check_times,
+    compare_calls,
+    compiled_call,
+    optimized_for_inference,
+)
 from torchalgo._run.captured import CapturedCalls
-from torchalgo._run.compare import compare_calls
 from torchalgo._run.exported import exported_bytes
-from torchalgo._run.measured_bars import measure_bars
 from torchalgo._run.planned_calls import PlannedCalls
 from torchalgo._run.runner import held_weight_bytes
 from torchalgo._run.shape_dispatch import join
 
 TRIAL_S = 60.0  # seconds for convolutions in channels_last that were not measured
+BINDING_SHARE = 0.6  # of the time of a report, for building the modules of other plans
 PLAN_FILE = "plan.json"  # its name among a saved file's extra files
 # Suffixes that a TorchScript file must not have, since readers expect something else.
 OTHER_FORMATS = {
@@ -138,14 +147,9 @@ class Optimized(PlannedCalls):
         if len(results) == 1 and results[0].dims is None:
             return results[0].scripted
         joined = self._joined
-        if joined is None:
-            joined = _join([r.scripted for r in results], results)
-            with self._lock:
-                if self._joined is not None:  # another thread was faster
-                    joined = self._joined
-                elif results is self._results:
-                    object.__setattr__(self, "_joined", joined)  # it must not become a submodule
-        return joined
+        if joined is None or joined[0] is not results:
+            joined = self._joined = results, _join([r.scripted for r in results], results)
+        return joined[1]
 
     @property
     def costs(self) -> _C.CostTable:
@@ -306,13 +310,10 @@ class Optimized(PlannedCalls):
             is_refused = is_planned and not has_own_ops(result.scripted)
             if result.shapes != shapes or self._original is None or not is_refused:
                 continue
-            original = self._original.alone(number)
-            plan = dataclasses.replace(result.plan, guard=None)
             try:
-                planned = original.plan(original.calls, {shapes_text(shapes): plan})
+                return self._running(number, result.plan)
             except Error:
                 return None
-            return Optimized(*planned.results, form=planned.form, original=original)
         return None
 
     def captured(self) -> CapturedCalls:
@@ -353,7 +354,7 @@ class Optimized(PlannedCalls):
         form, model, frozen = self._form, original.tensor_model, result.frozen
         assert form is not None and model is not None and frozen is not None
         tensors, _ = form.tensors(args, kwargs)
-        why_not = ""
+        inputs, why_not = tuple(tensors), ""
         if self._device.type == "cpu":
             graph = _C.parse_graph(result.graph or "")
             known = {
@@ -362,10 +363,15 @@ class Optimized(PlannedCalls):
                 if source == "measured"
             }
             why_not = why_not_in_channels_last(graph, known, TRIAL_S)
-        return compare_calls(
-            self.runs, lambda: self(*args, **kwargs), model, frozen, tuple(tensors),
-            rounds=rounds, budget_s=budget_s, is_compiled=compiled, why_not_last=why_not,
-        )  # fmt: skip
+        others = baseline_calls(model, frozen, inputs, not why_not)
+        if self._device.type == "cpu":
+            others["optimize_for_inference"] = optimized_for_inference(model, inputs)
+        if compiled:
+            others["torch.compile"] = compiled_call(model, inputs)
+        own: dict[str, Call] = {self.runs: lambda: self(*args, **kwargs)}
+        times = compare_calls(own, others, self._device, rounds=rounds, budget_s=budget_s)
+        why = {"channels_last": why_not} if why_not else {}
+        return dataclasses.replace(times, failures={**times.failures, **why})
 
     # ---- saving --------------------------------------------------------------------------------
 
@@ -467,29 +473,48 @@ class Optimized(PlannedCalls):
                 f"TA1001 report: front is {type(front).__name__}, expected what fast.pareto()"
                 " returns"
             )
+        from torchalgo._report.page import write_report
         from torchalgo._report.subject import Subject
-        from torchalgo._report.write import write_report
 
         model = None if self._original is None else type(self._original.model).__name__
         results = self._known("report")
-        measured = None if measure_s is None else self._measured_bars(results[0], measure_s)
+        measured = None
+        if measure_s is not None:
+            measured = self._timed_beside_alternatives(results[0], measure_s)
         subjects = [Subject(each.plan, each.graph, each.find_facts) for each in results]
         subjects[0] = dataclasses.replace(subjects[0], front=front, measured=measured)
         write_report(subjects, path_of(path, "report"), model or "")
 
-    def _measured_bars(self, result: Result, limit_s: float) -> dict[str, tuple[float, Faster]]:
+    def _timed_beside_alternatives(self, result: Result, limit_s: float) -> CallTimes:
+        """Times whole calls of the first plan and of the plans in `alternatives`, in rounds.
+
+        Plans for which there is no time, or that cannot run here, are left out. Building the
+        modules takes at most a part of the time.
+        """
         if type(limit_s) not in (int, float) or not limit_s > 0:
             raise Error(
                 f"TA1001 report: measure_s={limit_s!r}, expected a number of seconds above 0, such"
                 " as 60"
             )
-        original = self._need_original("report").alone(0)
+        args, kwargs = self._need_original("report").calls[0]
+        began = time.monotonic()
+        calls: dict[str, Callable[[], Any]] = {
+            PLAN: functools.partial(self._running(0, result.plan), *args, **kwargs)
+        }
+        for name, plan in result.alternatives.items():
+            if time.monotonic() - began > BINDING_SHARE * limit_s:
+                break
+            with contextlib.suppress(Error):
+                calls[name] = functools.partial(self._running(0, plan), *args, **kwargs)
+        left_s = max(limit_s - (time.monotonic() - began), 0.0)
+        return compare_calls(calls, {}, self._device, rounds=25, budget_s=left_s)
 
-        def bind(plan: Plan) -> Optimized:
-            planned = original.plan(original.calls, {shapes_text(result.shapes): plan})
-            return Optimized(*planned.results, form=planned.form, original=original)
-
-        return measure_bars(result.plan, result.alternatives, bind, original, limit_s)
+    def _running(self, number: int, plan: Plan) -> Optimized:
+        """Returns a module that runs a plan for the shapes of a result, whatever its verdict is."""
+        original = self._need_original("report").alone(number)
+        shapes = shapes_text(self._results[number].shapes)
+        planned = original.plan(original.calls, {shapes: dataclasses.replace(plan, guard=None)})
+        return Optimized(*planned.results, form=planned.form, original=original)
 
     def _plans_text(self) -> str:
         return plans_to_json([result.plan for result in self._results])

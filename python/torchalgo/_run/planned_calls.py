@@ -14,10 +14,8 @@ from torch._compile import _disable_dynamo
 from torch.utils._pytree import tree_map_only
 
 from torchalgo import _C
-from torchalgo._base.claims import Claims
-from torchalgo._base.fork_lock import fork_lock
+from torchalgo._base.overlap import Claims, fork_lock
 from torchalgo._base.script_errors import own_error, plain_error
-from torchalgo._base.trees import Tree
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, form_of_script
 from torchalgo._capture.formats import Formats, ResultFormats, format_of
@@ -29,7 +27,6 @@ from torchalgo._plan.result import Result
 from torchalgo._run.as_given import AsGiven
 from torchalgo._run.as_op import AsOp
 from torchalgo._run.embedded import Embedded
-from torchalgo._run.key_orders import keys_of, planned_order, runs_same_ops
 from torchalgo._run.model_watch import changed_layers
 from torchalgo._run.original import Original
 from torchalgo._run.runner import dtype_named, runner_of
@@ -73,7 +70,7 @@ class PlannedCalls(Embedded):
         self._unseen: Counter[Shapes] = Counter()  # number of calls by shapes
         self._original_runs: Counter[str] = Counter()
         self._others: UnseenShapes | None = None
-        self._joined: ScriptModule | None = None
+        self._joined: tuple[tuple[Result, ...], ScriptModule] | None = None
         # The runners by id of the scripted module, and the first plan's. They run usual calls.
         self._runners: dict[int, _C.GraphRunner] = {}
         self._first_runner: _C.GraphRunner | None = None
@@ -83,7 +80,6 @@ class PlannedCalls(Embedded):
         self._no_plan = ""  # says why no plan of the model runs
         self._device = torch.device("cpu")
         self._form = form
-        self._orders: dict[Any, bool] = {}  # True: the plan is right for this order of keys
         self._rebuilds = False  # True: the model's result is built from what the plan returns
         self._formats: ResultFormats | None = None
         self._original = original
@@ -249,8 +245,6 @@ class PlannedCalls(Embedded):
         assert form is not None
         tensors, tree = form.tensors(args, kwargs)
         why = form.difference(tree)
-        if why and (ordered := self._in_planned_order(form, tree, tensors)) is not None:
-            tensors, why = ordered, ""
         why = why or why_original(tensors, form.names, self._device, bool(form.autocast))
         why = why or form.other_order(tensors)
         if not why and form.has_numbers and shapes_of(tensors) not in self._scripted_of:
@@ -274,24 +268,6 @@ class PlannedCalls(Embedded):
             why = f"the plan cannot run inputs {shapes_text(shapes_of(tensors))}"
             return self._run_original(why, args, kwargs)
         return self._finished(result, tensors)
-
-    def _in_planned_order(
-        self, form: CallForm, tree: Tree | None, tensors: tuple[Any, ...]
-    ) -> tuple[Any, ...] | None:
-        """Returns the tensors in the order of the plan, if only keys of dicts are in another order.
-
-        Returns None if the call differs in more, or if the original runs other ops for this order.
-        The original shows that in the first call with the order and with these sizes.
-        """
-        ordered = planned_order(form.inputs, tree, iter(tensors))
-        if ordered is None or tree is None or self._original is None:
-            return None
-        keys = keys_of(tree), shapes_of(tensors)
-        if keys not in self._orders:
-            if len(self._orders) == MOST_UNSEEN:
-                return None
-            self._orders[keys] = runs_same_ops(self._original, form, tree, tensors)
-        return tuple(ordered) if self._orders[keys] else None
 
     def _run_original(
         self, why: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_of_model: bool = False
@@ -399,8 +375,6 @@ class PlannedCalls(Embedded):
         }
         if self._form is None:
             self._form = form_of_script(results[0].scripted)
-        self._joined = None
-        self._orders = {}
         self._constants = frozenset().union(
             *(constants_in_results(result.scripted) for result in results)
         )

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -205,16 +204,3 @@ class UnusedHead(Model):
         if self.is_faulty:
             self.extra(x)  # fault
         return self.last(x)
-
-
-@case("duplicate-weights", "last")
-class CopiedLayer(Model):
-    def build(self) -> None:
-        self.first = nn.Conv2d(16, 32, 3, padding=1)
-        middle = nn.Conv2d(32, 32, 3, padding=1)
-        self.middle = middle
-        self.last = copy.deepcopy(middle) if self.is_faulty else middle
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.middle(self.first(x).relu())
-        return self.last(x.relu())  # fault

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The plan: the primitive of each node, and the layout changes.
 
-A plan's file is JSON, without pickle, code or paths. This folder also works alone, since its
-modules import each other only: `python -m plan net.plan.json` beside a copy of it prints a plan
-where torchalgo is not installed.
+A plan's file is JSON, without pickle, code or paths.
 """
 
 from .parts import (

@@ -10,7 +10,7 @@ import types
 import typing
 from typing import Any, Literal
 
-from .native import Error
+from torchalgo._C import Error
 
 # The metadata of a field says when files have it. A field without metadata is in every file.
 MAY_LACK = {"in_file": "may lack"}  # always written, but older files lack it

@@ -46,9 +46,8 @@ class PlanInput:
     shape: list[int]
     dtype: str
     layout: Layout
-    dims: list[PlanDim] | None = field(
-        default=None, metadata=IF_SET
-    )  # None if not known, as in older files
+    # None if not known, as in older files.
+    dims: list[PlanDim] | None = field(default=None, metadata=IF_SET)
 
 
 @dataclass(frozen=True)
@@ -66,12 +65,10 @@ class PlanNode:
     cost_source: Literal["measured", "bound", "model", "construction"]  # the last: a view
     runner_up: str
     regret_us: float | None
-    packed_bytes: int | None = field(
-        default=None, metadata=MAY_LACK
-    )  # bytes beside the model's own weights; None if not written
-    predicted_uj: float | None = field(
-        default=None, metadata=IF_SET
-    )  # None if the plan is for latency
+    # Bytes beside the model's own weights; None if not written.
+    packed_bytes: int | None = field(default=None, metadata=MAY_LACK)
+    # None if the plan is for latency.
+    predicted_uj: float | None = field(default=None, metadata=IF_SET)
     regret_uj: float | None = field(default=None, metadata=IF_SET)
     # The predicted relative L2 of the outputs if no other call made an error.
     output_error: float | None = field(default=None, metadata=IF_SET)
@@ -89,9 +86,8 @@ class PlanTransform:
     dst: Layout
     predicted_us: float
     ticks: int
-    predicted_uj: float | None = field(
-        default=None, metadata=IF_SET
-    )  # None if the plan is for latency
+    # None if the plan is for latency.
+    predicted_uj: float | None = field(default=None, metadata=IF_SET)
     cost_source: Literal["measured", "model"] = field(default="measured", metadata=IF_SET)
 
 
@@ -172,9 +168,8 @@ class LeftAlone:
 
     name: str
     note: str
-    measured_us: float | None = field(
-        default=None, metadata=IF_SET
-    )  # in one call; None if it was not timed
+    # In one call; None if it was not timed.
+    measured_us: float | None = field(default=None, metadata=IF_SET)
     # The line of the model's code that calls it, such as "net.py:12 forward", without folders.
     # Empty if it is not known.
     source: str = field(default="", metadata=IF_SET)

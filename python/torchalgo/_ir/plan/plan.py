@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from torchalgo._base.read_file import read_file
+from torchalgo._base.write_file import write_file
+from torchalgo._C import STRUCTURE_VERSION, Error
+
 from .json_codec import IF_SET, IN_MEMORY, MAY_LACK, decode, encode, parse_json, shorten
-from .native import STRUCTURE_VERSION, Error
 from .parts import (
     GuardVerdict,
     LeftAlone,
@@ -73,15 +76,12 @@ class Plan(ShownAsText):
     worst_error: float | None = field(default=None, metadata=IF_SET)
     # Bytes of all nodes; None if not written. The model's own weights stay beside the packed ones.
     weight_bytes: int | None = field(default=None, metadata=MAY_LACK)  # packed weights
-    plain_weight_bytes: int | None = field(
-        default=None, metadata=MAY_LACK
-    )  # the model's own weights, without biases
-    workspace_bytes: int | None = field(
-        default=None, metadata=MAY_LACK
-    )  # of the primitive with the largest workspace
-    limits: dict[str, float] = field(
-        default_factory=dict, metadata=MAY_LACK
-    )  # on sums over all nodes
+    # The model's own weights, without biases.
+    plain_weight_bytes: int | None = field(default=None, metadata=MAY_LACK)
+    # The largest workspace of a primitive.
+    workspace_bytes: int | None = field(default=None, metadata=MAY_LACK)
+    # On sums over all nodes.
+    limits: dict[str, float] = field(default_factory=dict, metadata=MAY_LACK)
     # Why nothing proves the plan's lower bound; empty if the limits do not exclude a better plan.
     unproven: str = field(default="", metadata=IF_SET)
     guard: GuardVerdict | None = None
@@ -93,12 +93,10 @@ class Plan(ShownAsText):
     pairs: list[PairCost] = field(default_factory=list, metadata=IF_SET)
     proof: PlanProof | None = field(default=None, metadata=IF_SET)  # only in plans of with_proof
     objective: Objective = field(default="latency", metadata=IF_SET)
-    energy: PlanEnergy | None = field(
-        default=None, metadata=IF_SET
-    )  # None if the plan is for latency
-    structure_version: int = field(
-        default=1, metadata=IF_SET
-    )  # version of structure_hash; files of version 1 lack this field
+    # None if the plan is for latency.
+    energy: PlanEnergy | None = field(default=None, metadata=IF_SET)
+    # The version of structure_hash; files of version 1 lack this field.
+    structure_version: int = field(default=1, metadata=IF_SET)
     schema: int = SCHEMA
     # `resolve` plans again, and `prove` makes the proof. Both need the costs in memory, so that a
     # plan from a file has neither.
@@ -225,18 +223,12 @@ def the_only_plan(plans: Sequence[Plan], source: str) -> Plan:
 
 def save_plans(plans: Sequence[Plan], path: str | Path) -> None:
     """Writes the text of `plans_to_json` to `path`."""
-    from torchalgo._base.write_file import (
-        write_file,
-    )  # not at the top: this package also runs alone
-
     write_file(path, plans_to_json(plans), "save")
 
 
-def read_plans(path: str | Path, caller: str = "load_plan") -> list[Plan]:
+def read_plans(path: str | Path) -> list[Plan]:
     """Reads a file that `save_plans` wrote. Raises torchalgo.Error if that fails."""
-    from torchalgo._base.read_file import read_file  # not at the top, as in save_plans
-
-    return plans_from_json(read_file(path, caller), str(path))
+    return plans_from_json(read_file(path, "load_plan"), str(path))
 
 
 def _plan_from(data: Any, source: str) -> Plan:

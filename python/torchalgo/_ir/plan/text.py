@@ -7,6 +7,7 @@ import collections
 import re
 import textwrap
 import typing
+from collections.abc import Iterator
 
 from .parts import GuardVerdict, LeftAlone, PlanNode, PlanTransform, Quarantined
 from .text_table import text_table
@@ -55,8 +56,31 @@ def _predicted(plan: Plan) -> str:
     return f"{in_mj(plan.energy.cost_uj)} in {in_ms(plan.cost_us)}{watts} by {plan.energy.meter}"
 
 
-def _layouts(src: str, dst: str) -> str:
+def layouts_text(src: str, dst: str) -> str:
     return src if src == dst else f"{src}>{dst}"
+
+
+def runner_up_text(node: PlanNode) -> str:
+    """Returns the runner-up, such as "aten.conv nchw>nhwc", with one layout if both are equal."""
+    name, _, pair = node.runner_up.partition(" ")
+    src, arrow, dst = pair.partition("->")
+    return f"{name} {layouts_text(src, dst)}" if arrow else node.runner_up
+
+
+def in_order(plan: Plan) -> Iterator[PlanNode | PlanTransform]:
+    """Yields the nodes, and each layout change behind the node that makes its value.
+
+    Layout changes of inputs come first, and those of values that PyTorch makes come last.
+    """
+    after: dict[str, list[PlanTransform]] = {}
+    for transform in plan.transforms:
+        after.setdefault(transform.producer, []).append(transform)
+    yield from after.pop("", [])
+    for node in plan.nodes:
+        yield node
+        yield from after.pop(node.name, [])
+    for rest in after.values():
+        yield from rest
 
 
 def _fused(problem: str) -> str:
@@ -70,33 +94,20 @@ def _fused(problem: str) -> str:
     return "".join(parts)
 
 
-def _rows(plan: Plan) -> list[tuple[str, ...]]:
-    after: dict[str, list[PlanTransform]] = {}
-    for t in plan.transforms:
-        after.setdefault(t.producer, []).append(t)
-    rows: list[tuple[str, ...]] = []
-
-    def add_transforms(producer: str, of: str = "") -> None:
-        for t in after.pop(producer, []):
-            cost = f"{cost_of(t, plan):.1f}" + "?" * (t.cost_source != "measured")
-            rows.append((f"  > {t.dst}{of}", t.primitive, _layouts(t.src, t.dst), "", cost, "", ""))
-
-    add_transforms("")
-    for n in plan.nodes:
-        if n.primitive:
-            more = regret_of(n, plan)
+def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
+    names = {"", *(node.name for node in plan.nodes)}
+    for part in in_order(plan):
+        cost, layouts = f"{cost_of(part, plan):.1f}", layouts_text(part.src, part.dst)
+        if isinstance(part, PlanTransform):
+            of = "" if part.producer in names else f" of {part.producer}"
+            cost += "?" * (part.cost_source != "measured")
+            yield f"  > {part.dst}{of}", part.primitive, layouts, "", cost, "", ""
+        elif part.primitive:
+            more = regret_of(part, plan)
             regret = "" if more is None else f"{more:.1f}"
-            cost = f"{cost_of(n, plan):.1f}"
-            cost += "?" if n.cost_source in ("bound", "model") else ""
-            layouts = _layouts(n.src, n.dst)
-            rival, _, pair = n.runner_up.partition(" ")
-            rival_src, arrow, rival_dst = pair.partition("->")
-            runner_up = f"{rival} {_layouts(rival_src, rival_dst)}" if arrow else n.runner_up
-            rows.append((n.name, n.primitive, layouts, _fused(n.problem), cost, runner_up, regret))
-        add_transforms(n.name)
-    for producer in list(after):  # nodes that PyTorch runs have no row of their own
-        add_transforms(producer, f" of {producer}")
-    return rows
+            cost += "?" * (part.cost_source in ("bound", "model"))
+            rival = runner_up_text(part)
+            yield part.name, part.primitive, layouts, _fused(part.problem), cost, rival, regret
 
 
 def _table(plan: Plan) -> list[str]:
@@ -248,19 +259,17 @@ def when_timed(guard: GuardVerdict) -> str:
 def guard_line(guard: GuardVerdict) -> str:
     if not guard.rounds:
         return f"guard: {guard.reason or guard.verdict}; {runs_text(guard)}"
+    plan, baseline = in_ms(guard.plan_us), in_ms(guard.baseline_us)
+    words, head = {"faster": "faster than", "slower": "slower than"}, ""
     if guard.plan_uj is not None and guard.baseline_uj is not None:
-        words = {"faster": "less than", "slower": "more than"}
-        beside = words.get(guard.verdict, "no clear difference from")
-        return (
-            f"guard: {guard.objective} {beside} {guard.baseline}: {in_mj(guard.plan_uj)} in"
-            f" {in_ms(guard.plan_us)} against {in_mj(guard.baseline_uj)} in"
-            f" {in_ms(guard.baseline_us)}, ratio {guard.ratio:.3f} [95 %: {guard.low:.3f} to"
-            f" {guard.high:.3f}] in {guard.rounds} rounds; {runs_text(guard)}{when_timed(guard)}"
+        words, head = {"faster": "less than", "slower": "more than"}, f"{guard.objective} "
+        plan, baseline = (
+            f"{in_mj(uj)} in {us}"
+            for uj, us in ((guard.plan_uj, plan), (guard.baseline_uj, baseline))
         )
-    words = {"faster": "faster than", "slower": "slower than"}
     text = (
-        f"guard: {words.get(guard.verdict, 'no clear difference from')} baseline"
-        f" {guard.baseline}: {in_ms(guard.plan_us)} against {in_ms(guard.baseline_us)}, ratio"
+        f"guard: {head}{words.get(guard.verdict, 'no clear difference from')} baseline"
+        f" {guard.baseline}: {plan} against {baseline}, ratio"
         f" {guard.ratio:.3f} [95 %: {guard.low:.3f} to {guard.high:.3f}]"
         f" in {guard.rounds} rounds; {runs_text(guard)}{when_timed(guard)}"
     )
@@ -295,7 +304,7 @@ def outcome_lines(plan: Plan) -> list[str]:
 
 
 def _candidate(q: Quarantined) -> str:
-    return f"{q.primitive} {_layouts(q.src, q.dst)} {q.problem}"
+    return f"{q.primitive} {layouts_text(q.src, q.dst)} {q.problem}"
 
 
 def _listed(title: str, items: list[tuple[str, str]]) -> list[str]:

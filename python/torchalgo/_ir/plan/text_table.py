@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables of plain text, the same on a terminal, in a pipe and in a file.
-
-It is in this folder, which imports nothing else of torchalgo, since a plan is shown as a table.
-"""
+"""Tables of plain text, the same on a terminal, in a pipe and in a file."""
 
 from __future__ import annotations
 
