@@ -263,7 +263,7 @@ class Counted:
         (lambda y: y.as_subclass(Tagged), "result holds a test_calls.Tagged"),
         (Counted, "cannot be rebuilt from its tensors"),
         (lambda _: None, "the model's result holds no tensor"),
-        (lambda y: (y, float(y.mean())), "for other values of the inputs and"),
+        (lambda y: (y, float(y.mean())), "here and was"),
         (lambda y: collections.defaultdict(list, y=y), "cannot be rebuilt"),
         (lambda y: y.missing, "the model raises AttributeError for these example inputs"),
     ],

@@ -11,7 +11,9 @@ import torch
 import torch._dynamo.testing
 from torch import Tensor, nn
 
+import torchalgo
 from torchalgo import _C
+from torchalgo._ir.choices import Choice
 
 pytestmark = pytest.mark.usefixtures("clean_settings")
 ops = torch.ops.torchalgo
@@ -82,6 +84,18 @@ def test_dynamic_shapes_compile_once() -> None:
         x = rand(2, 4, size, size)
         torch.testing.assert_close(call(x), torch.conv2d(x, w))
     assert count.frame_count == 1
+
+
+@pytest.mark.parametrize("choice", ["aten.conv", ("aten.conv",), {"f32": "aten.conv"}])
+def test_torch_compile_takes_the_choices_of_functions(choice: Choice, runs: Runs) -> None:
+    torch._dynamo.reset()
+    w, x = rand(4, 4, 3, 3), rand(2, 4, 8, 8)
+    call = torch.compile(
+        lambda x: torchalgo.conv2d(x, w, padding=1, forward=choice), backend="eager", fullgraph=True
+    )
+    _C.reset_recorded_runs()
+    torch.testing.assert_close(call(x), torch.conv2d(x, w, padding=1))
+    assert runs() == {("fwd", "aten.conv"): 1}
 
 
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable")

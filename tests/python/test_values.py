@@ -20,7 +20,7 @@ import torchalgo
 from support.nets import arguments
 from support.small_models import FUNCTIONS, Function, make, rand
 from torchalgo._base.compare_outputs import output_error
-from torchalgo._capture.reference import run_once
+from torchalgo._capture.reference import Reference
 
 
 def optimize(model: nn.Module, *inputs: Any, **options: Any) -> torchalgo.Optimized:
@@ -108,7 +108,7 @@ def test_inputs_that_a_model_changes_are_changed_in_copies_only() -> None:
     model = InPlace().eval()
     x = rand(1, 3, 16, 16)
     given = x.clone()
-    reference = run_once(model, (x,))
+    reference = Reference.of(model, (x,))
     assert torch.equal(x, given)
     assert reference.error_of(model) == 0
     assert reference.error_of(lambda y: model(y.clone())) > 0.1  # leaves its input alone

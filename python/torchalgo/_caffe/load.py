@@ -11,7 +11,7 @@ from typing import Any
 
 from torchalgo import Error
 from torchalgo._base.read_file import file_at, path_of
-from torchalgo._caffe.network import LayerError, read_network
+from torchalgo._caffe.network import read_network
 from torchalgo._caffe.schema import messages, unread_field
 from torchalgo._onnx_ops.network import MOST_BYTES, Calls, Model
 from torchalgo._onnx_ops.open_sizes import open_shapes
@@ -33,7 +33,7 @@ def read_caffe(prototxt: str | Path, caffemodel: str | Path | None) -> Calls:
         stored = None if weights is None else _parse_weights(weights)
         try:
             return _calls(read_network(net, stored))
-        except (LayerError, NodeError) as problem:
+        except NodeError as problem:
             raise _as_error(problem.refusal, text, problem.where) from None
     except MemoryError:
         raise Error(f"TA1806 load_caffe: {text}: the model does not fit into the memory") from None

@@ -11,6 +11,7 @@ from torchalgo._caffe.layers import LAYERS
 from torchalgo._caffe.schema import type_of
 from torchalgo._onnx_ops.network import Model
 from torchalgo._onnx_ops.refusal import DamagedError, NotSupportedError, RefusalError
+from torchalgo._onnx_ops.to_fx import NodeError
 
 MOST_LAYERS = 1 << 14
 _DATA = {"Data", "DummyData", "HDF5Data", "ImageData", "MemoryData", "WindowData"}
@@ -22,20 +23,12 @@ _LOSSES = {
 _TEST = 1
 
 
-class LayerError(Exception):
-    """A refusal, with the layer that caused it."""
-
-    def __init__(self, refusal: RefusalError, where: str) -> None:
-        super().__init__(str(refusal))
-        self.refusal, self.where = refusal, where
-
-
 def read_network(net: Any, stored: Mapping[str, Sequence[Any]] | None) -> Model:
     """Returns a network as the nodes of an ONNX file.
 
     Args:
         stored: the blobs of a file of weights, by layer; None if all weights are random.
-    Raises: LayerError.
+    Raises: NodeError.
     """
     nodes, state = Nodes(stored), _State()
     layers = [*net.layers, *net.layer]
@@ -45,17 +38,18 @@ def read_network(net: Any, stored: Mapping[str, Sequence[Any]] | None) -> Model:
         for blob, sizes in _inputs(net):
             state.write(blob, nodes.input(blob, sizes))
     except RefusalError as refusal:
-        raise LayerError(refusal, "") from None
+        raise NodeError(refusal, "", 0) from None
     for position, proto in enumerate(layers):
         try:
             if _runs(proto, net.state):
                 _read_layer(nodes, state, proto, position)
         except RefusalError as refusal:
             where = f"layer {proto.name[:100]!r} ({type_of(proto)[:50]}): "
-            raise LayerError(refusal, where) from None
+            raise NodeError(refusal, where, position) from None
     outputs = [each for each in state.unread.values() if each not in {i.name for i in nodes.inputs}]
     if not nodes.inputs or not outputs:
-        raise LayerError(DamagedError("the network has no input or no layer that is read"), "")
+        problem = DamagedError("the network has no input or no layer that is read")
+        raise NodeError(problem, "", len(layers))
     return Model(OPSET, nodes.inputs, outputs, nodes.nodes, nodes.weights)
 
 

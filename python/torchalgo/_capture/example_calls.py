@@ -12,6 +12,7 @@ from torch import nn
 
 from torchalgo._base import trees
 from torchalgo._C import Error
+from torchalgo._capture.formats import format_of
 from torchalgo._capture.freeze import as_inputs
 from torchalgo._capture.shapes import Shapes
 from torchalgo._ir.plan import shapes_text
@@ -71,10 +72,10 @@ def _takes(model: nn.Module, arguments: tuple[Any, ...], kwargs: Mapping[str, An
     """Returns whether forward accepts these arguments, as far as its signature tells."""
     try:
         inspect.signature(model.forward).bind(*arguments, **kwargs)
-    except TypeError:
-        return False
     except ValueError:  # a function without a signature
         return True
+    except TypeError:
+        return False
     return True
 
 
@@ -147,11 +148,8 @@ def resized(tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         count = made.shape[dim]
         where = torch.arange(size, device=made.device) % max(count, 1)
         made = made.index_select(dim, where[: size if count else 0])
-    for layout in (torch.channels_last, torch.channels_last_3d):
-        fits = tensor.dim() == (4 if layout is torch.channels_last else 5)
-        if fits and tensor.is_contiguous(memory_format=layout) and not tensor.is_contiguous():
-            made = made.contiguous(memory_format=layout)
-    return made
+    layout = format_of(tensor)
+    return made if layout is None else made.contiguous(memory_format=layout)
 
 
 def random_inputs(model: nn.Module, shapes: Sequence[Sequence[int]]) -> tuple[torch.Tensor, ...]:

@@ -58,7 +58,9 @@ class FakeRun:
         op: the op that runs now; None in Python code around ops.
     """
 
-    def __init__(self, mode: FakeTensorMode, pin: Callable[[Any], None]) -> None:
+    def __init__(
+        self, mode: FakeTensorMode, pin: Callable[[Any], None] = lambda number: None
+    ) -> None:
         """Takes the mode of the run. `pin` is called with each size that Python code reads."""
         self.mode: Any = mode
         self.pin = pin
@@ -148,9 +150,14 @@ class FakeRun:
         self.reads = self.reads or what
         return ReadsValueError(what)
 
+    def name_of(self, value: Any) -> str:
+        """Returns the name of the weight or buffer that a tensor is a view of; "" if none."""
+        is_tensor = isinstance(value, Tensor)
+        return self._weights.get(memory_of(self.fake(value)), "") if is_tensor else ""
+
     def check_write(self, tensor: Tensor, what: str) -> None:
         """Raises WritesWeightError if the tensor shares memory with a weight or a buffer."""
-        if name := self._weights.get(memory_of(tensor)):
+        if name := self.name_of(tensor):
             self.writes = self.writes or f"{name} ({what})"
             raise WritesWeightError(what)
 
@@ -158,6 +165,11 @@ class FakeRun:
         """Runs an op by `run`, which takes its arguments as fake tensors."""
         before, self.op = self.op, func
         try:
+            if func in self.mode.lift_fns and not isinstance(args[0], FakeTensor):
+                # The code makes this tensor of numbers in each call, and may write to it.
+                with _disable_current_modes():
+                    value = args[0].clone()
+                return self.keep_value(run(*args, **kwargs), value)
             args, kwargs = tree_map(self._fake_of_any, (args, kwargs))
             for tensor in written(func, args, kwargs):
                 self.check_write(tensor, func.name())

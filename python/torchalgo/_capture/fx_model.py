@@ -9,15 +9,17 @@ user's model.
 
 from __future__ import annotations
 
-import importlib
+import functools
 import inspect
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import fx, nn
+from torch.utils._pytree import tree_leaves
 
 from torchalgo._C import Error
 
@@ -127,11 +129,7 @@ class FxModel(nn.Module):
         """
         # The comparisons also tell the symbolic run (free_sizes.py) which sizes are pinned.
         if torch._C._get_tracing_state() is None:
-            for name, tensor, sizes in zip(
-                self._fx_arguments, tensors, self._fx_shapes, strict=True
-            ):
-                _check_sizes(name, tensor, sizes)
-            _check_equal_sizes(self._fx_arguments, tensors, self._fx_shapes)
+            _check_sizes(self._fx_arguments, tensors, self._fx_shapes)
         values: dict[str, Any] = dict(zip(self._fx_tensors, tensors, strict=True))
         values |= self._fx_numbers
         for name, size in self._fx_sizes.items():
@@ -204,40 +202,84 @@ class _Scoped(fx.Interpreter):
                 state.pop_scope()
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if target is torch.ops.aten.sym_size.int:
-            return args[0].shape[args[1]]  # the op's result is a constant of a trace
+        """Calls a function of a node. In a trace, sizes are tensors, which it must not read."""
+        if torch._C._get_tracing_state() is not None:
+            if target in _OF_TENSORS:
+                return _OF_TENSORS[target](*args)
+            if isinstance(target, torch._ops.OpOverload) and _gets_sizes(target, args):
+                target = _function_of(target)
         return super().call_function(target, args, kwargs)
 
 
-def _check_sizes(name: str, tensor: torch.Tensor, sizes: Sequence[int | str | None]) -> None:
-    if tensor.dim() != len(sizes) or any(
-        isinstance(wanted, int) and size != wanted
-        for size, wanted in zip(tensor.shape, sizes, strict=True)
-    ):
-        expected = "x".join(str(size) if isinstance(size, int) else "?" for size in sizes)
-        raise Error(
-            f"TA4301 forward: input {name} has sizes {list(tensor.shape)}, expected {expected}: the"
-            " graph was made for these. Export the model with dynamic_shapes, or give such inputs"
-        )
+def _of_number(function: Callable[[torch.Tensor], torch.Tensor], otherwise: Any) -> Any:
+    return lambda x: function(x).long() if isinstance(x, torch.Tensor) else otherwise(x)
 
 
-def _check_equal_sizes(
+def _sliced(
+    x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> torch.Tensor:
+    return x[(slice(None),) * (dim % x.dim()) + (slice(start, end, step),)]
+
+
+# Functions of sizes whose results would be constants of a trace, and what a trace keeps instead.
+_OF_TENSORS: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.sym_size.int: lambda x, dim: x.shape[dim],
+    torch.ops.aten.sym_numel.default: lambda x: x.numel(),
+    torch.ops.aten._assert_scalar.default: lambda *_: None,
+    torch.sym_float: lambda x: x.double() if isinstance(x, torch.Tensor) else float(x),
+    torch.sym_sqrt: lambda x: torch.as_tensor(x).sqrt(),
+    torch.sym_max: lambda a, b: torch.maximum(*map(torch.as_tensor, (a, b))),
+    torch.sym_min: lambda a, b: torch.minimum(*map(torch.as_tensor, (a, b))),
+    math.floor: _of_number(torch.floor, math.floor),
+    math.ceil: _of_number(torch.ceil, math.ceil),
+    math.trunc: _of_number(torch.trunc, math.trunc),
+}
+
+
+def _gets_sizes(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> bool:
+    """Returns whether an argument that is a number, or a list of them, holds a size of a trace."""
+    return any(
+        isinstance(leaf, torch.Tensor)
+        for argument, given in zip(op._schema.arguments, args, strict=False)
+        if "Tensor" not in str(argument.type)
+        for leaf in tree_leaves(given)
+    )
+
+
+def _function_of(op: torch._ops.OpOverload) -> Any:
+    """Returns the function of torch that calls an op. A trace keeps the sizes that it gets."""
+    if op is torch.ops.aten.slice.Tensor:
+        return _sliced
+    name = op._schema.name.removeprefix("aten::")
+    owners = (torch.Tensor, torch, torch._C._nn)
+    return next((getattr(owner, name) for owner in owners if hasattr(owner, name)), op)
+
+
+def _check_sizes(
     names: Sequence[str],
     tensors: Sequence[torch.Tensor],
     shapes: Sequence[Sequence[int | str | None]],
 ) -> None:
-    first: dict[str, tuple[str, int, int]] = {}
+    first: dict[int | str, tuple[str, int, int]] = {}  # input and dimension with each size
     for name, tensor, sizes in zip(names, tensors, shapes, strict=True):
-        for dim, (size, word) in enumerate(zip(tensor.shape, sizes, strict=True)):
-            if not isinstance(word, str):
-                continue
-            other, of_other, wanted = first.setdefault(word, (name, dim, size))
-            if size != wanted:
+        is_right = tensor.dim() == len(sizes)
+        for dim, (size, wanted) in enumerate(zip(tensor.shape, sizes, strict=False)):
+            if isinstance(wanted, int):
+                is_right = is_right and size == wanted
+            elif wanted is not None and size != first.setdefault(wanted, (name, dim, size))[2]:
+                other, of_other, same = first[wanted]
                 raise Error(
                     f"TA4301 forward: dimension {dim} of input {name} is {size}, and dimension"
-                    f" {of_other} of input {other} is {wanted}, expected equal sizes: the graph"
-                    " was made for these"
+                    f" {of_other} of input {other} is {same}, expected equal sizes: the graph was"
+                    " made for these"
                 )
+        if not is_right:
+            expected = "x".join(str(size) if isinstance(size, int) else "?" for size in sizes)
+            raise Error(
+                f"TA4301 forward: input {name} has sizes {list(tensor.shape)}, expected {expected}:"
+                " the graph was made for these. Export the model with dynamic_shapes, or give such"
+                " inputs"
+            )
 
 
 def _calls_of(node: fx.Node, root: str) -> list[tuple[str, Any]]:
@@ -262,19 +304,12 @@ def _empty(made_by: Any) -> nn.Module:
     The importer asks for the class of modules that are one op.
     """
     module = nn.Module()
-    found: Any = _class_named(made_by) if isinstance(made_by, str) else made_by
+    is_named = isinstance(made_by, str) and made_by.startswith("torch.nn.modules.")
+    found = getattr(nn, made_by.rpartition(".")[2], None) if is_named else made_by
     if isinstance(found, type) and found.__module__.startswith("torch.nn.modules."):
         module = cast(Any, found).__new__(found)
         nn.Module.__init__(module)
     return module
-
-
-def _class_named(name: str) -> Any:
-    """Returns a class of torch.nn by its name; None for others, which are not imported."""
-    module, _, last = name.rpartition(".")
-    if not module.startswith("torch.nn.modules."):
-        return None
-    return getattr(importlib.import_module(module), last, None)
 
 
 _READ_VALUES = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
@@ -293,7 +328,7 @@ def exported_model(program: torch.export.ExportedProgram) -> nn.Module:
     weights: dict[str, tuple[str, torch.Tensor]] = {}
     for node in graph.nodes:
         if node.op == "get_attr":
-            value = _attribute(graph_module, str(node.target))
+            value = functools.reduce(getattr, str(node.target).split("."), graph_module)
             if isinstance(value, torch.Tensor):
                 weights[node.name] = str(node.target), value
     read = next((node for node in graph.nodes if node.target in _READ_VALUES), None)
@@ -311,15 +346,9 @@ def exported_model(program: torch.export.ExportedProgram) -> nn.Module:
             " a program whose forward takes tensors only. Export a module that does"
         )
     shapes = [
-        [size if isinstance(size, int) else None for size in node.meta["val"].shape]
+        [size if isinstance(size, int) else str(size) for size in node.meta["val"].shape]
         for node in inputs
     ]
     names = [node.name for node in inputs]
     arguments = [str(node.target) for node in inputs]  # "input" where the node is "input_1"
     return fx_model(graph_module, FxInputs(weights, names, arguments, shapes, {}, {}), root="")
-
-
-def _attribute(module: Any, path: str) -> Any:
-    for part in path.split("."):
-        module = getattr(module, part)
-    return module

@@ -69,12 +69,23 @@ def _version(tensor: Tensor) -> int:
 @contextlib.contextmanager
 def kept_model(model: nn.Module) -> Iterator[KeptModel]:
     """Restores the model, random numbers and torch's settings at the end of the block."""
-    kept = KeptModel(model)
-    undo = [*_random_states(), *_settings()]
+    kept, undo = KeptModel(model), [*_settings()]
     try:
-        yield kept
+        with kept_random_states():
+            yield kept
     finally:
         kept.restore()
+        for give_back in undo:
+            give_back()
+
+
+@contextlib.contextmanager
+def kept_random_states() -> Iterator[None]:
+    """Restores the generators of random numbers at the end of the block."""
+    undo = [*_random_states()]
+    try:
+        yield
+    finally:
         for give_back in undo:
             give_back()
 

@@ -15,7 +15,7 @@ from torch import nn
 from torchalgo._base.compare_outputs import output_error, worst_output_error
 from torchalgo._base.trees import copied
 from torchalgo._C import Error
-from torchalgo._capture.freeze import first_lines, tensors_in
+from torchalgo._capture.freeze import tensors_in
 from torchalgo._ir.bounds import COARSE_BOUND
 
 # A larger error means that the capture is wrong. A smaller one is rounding.
@@ -64,22 +64,6 @@ def most_error(inputs: Sequence[Any]) -> float:
     return max([MOST_CAPTURE_ERROR, *coarse])
 
 
-def run_once(model: nn.Module, inputs: Sequence[Any]) -> Reference:
-    """Runs the model and returns its inputs and results.
-
-    Raises: torchalgo.Error if the model raises.
-    """
-    try:
-        return Reference.of(model, inputs)
-    except Error:
-        raise
-    except Exception as problem:
-        sizes = ", ".join(str(list(tensor.shape)) for tensor in tensors_in(tuple(inputs)))
-        raise Error(
-            f"TA1110 optimize: the model raises for inputs of sizes {sizes}: {first_lines(problem)}"
-        ) from problem
-
-
 def check_finite(reference: Reference) -> None:
     """Raises torchalgo.Error if a non-empty result holds only NaN and infinite values."""
     for tensor in tensors_in(reference.outputs):
@@ -102,15 +86,6 @@ def check_repeats(model: nn.Module, reference: Reference) -> None:
             " values of earlier calls. Expected a deterministic model: F.dropout, for example,"
             " needs training=self.training"
         )
-
-
-def resized(tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """Returns a tensor with other sizes, filled with the values of `tensor` again and again."""
-    for dim, size in enumerate(sizes):
-        if tensor.shape[dim] != size:
-            index = torch.arange(size, device=tensor.device) % tensor.shape[dim]
-            tensor = tensor.index_select(dim, index)
-    return tensor
 
 
 def other_values(inputs: Sequence[Any]) -> list[tuple[Any, ...]]:

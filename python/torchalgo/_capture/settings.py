@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,34 +154,23 @@ class Settings:
     progress: bool | Callable[[Event], None] | Progress = True
 
     def __post_init__(self) -> None:
+        check = functools.partial(_check_value, "Settings", self)
         _check_word("Settings", "mode", self.mode, get_args(Mode))
         for name in _FLAGS:
-            if not isinstance(value := getattr(self, name), bool):
-                raise Error(f"TA1001 Settings: {name}={value!r}, expected True or False")
-        is_path = isinstance(self.cost_db, (str, Path))
-        if not is_path and self.cost_db is not None and self.cost_db is not False:
-            raise Error(
-                f"TA1001 Settings: cost_db={self.cost_db!r}, expected a path, None (the user's own"
-                " database) or False (none)"
-            )
+            check(name, isinstance(getattr(self, name), bool), "True or False")
+        is_path = isinstance(self.cost_db, (str, Path)) or self.cost_db is None or not self.cost_db
+        check("cost_db", is_path, "a path, None (the user's own database) or False (none)")
         for name in ("workspace_limit_bytes", "weight_limit_bytes", "memory_limit_bytes"):
             value = getattr(self, name)
             may_lack = name != "workspace_limit_bytes" and value is None
-            if not may_lack and (type(value) is not int or value < 0):
-                raise Error(
-                    f"TA1001 Settings: {name}={value!r}, expected a number of bytes, 0 or more"
-                )
+            is_size = may_lack or (type(value) is int and value >= 0)
+            check(name, is_size, "a number of bytes, 0 or more")
         most = self.max_componentwise_error
-        if most is not None and not (_is_number(most) and most > 0):
-            raise Error(
-                f"TA1001 Settings: max_componentwise_error={most!r}, expected a number above 0, or"
-                " None"
-            )
-        if not isinstance(self.progress, (bool, Progress)) and not callable(self.progress):
-            raise Error(
-                f"TA1001 Settings: progress={self.progress!r}, expected True, False, or a function"
-                " that is called with each progress Event"
-            )
+        is_above_0 = most is None or (_is_number(most) and most > 0)
+        check("max_componentwise_error", is_above_0, "a number above 0, or None")
+        is_shown = isinstance(self.progress, (bool, Progress)) or callable(self.progress)
+        expected = "True, False, or a function that is called with each progress Event"
+        check("progress", is_shown, expected)
         if self.mode == "predict" and self.cost_db is False:
             raise Error(
                 'TA1002 Settings: mode="predict" learns from the database of costs and'
@@ -251,6 +241,11 @@ class Options(Settings):
         return options
 
 
+def _check_value(where: str, options: Settings, name: str, is_right: bool, expected: str) -> None:
+    if not is_right:
+        raise Error(f"TA1001 {where}: {name}={getattr(options, name)!r}, expected {expected}")
+
+
 def _check_word(where: str, name: str, word: object, words: Sequence[str]) -> None:
     if word not in words:
         expected = ", ".join(map(repr, words))
@@ -292,33 +287,22 @@ def _check(options: Options) -> None:
                 f"TA1002 {caller}: plan= is applied as it is, so {field.name}={value!r} has no"
                 f" effect: leave {field.name} out, or leave plan= out to make a new plan"
             )
-    if not _is_number(options.max_error) or not 0 < options.max_error < 1:
-        raise Error(
-            f"TA1001 {caller}: max_error={options.max_error!r}, expected a number between 0 and 1,"
-            " such as 1e-5, or 1e-2 to allow layers in bf16"
-        )
-    if not options.training:
-        _check_plans(options.plan)
-    seconds = options.budget_s
-    if seconds is not None and (not _is_number(seconds) or not seconds > 0):
-        raise Error(
-            f"TA1001 {caller}: budget_s={seconds!r}, expected a number of seconds above 0, None (90"
-            ' s), or float("inf") (no limit)'
-        )
-
-
-def _check_plans(given: Any) -> None:
-    if given is not None and not plans_of(given):
-        raise Error(
-            "TA1004 optimize: plan holds no plan, expected a torchalgo.Plan, or several, as"
-            " torchalgo.load_plans(path) returns them"
-        )
-    for plan in plans_of(given):
-        if not isinstance(plan, Plan):
+    is_error = _is_number(options.max_error) and 0 < options.max_error < 1
+    expected = "a number between 0 and 1, such as 1e-5, or 1e-2 to allow layers in bf16"
+    _check_value(caller, options, "max_error", is_error, expected)
+    if not options.training and options.plan is not None:
+        plans = plans_of(options.plan)
+        other = next((type(p).__name__ for p in plans if not isinstance(p, Plan)), "")
+        if other or not plans:
             raise Error(
-                f"TA1004 optimize: plan is {type(plan).__name__}, expected a torchalgo.Plan from"
-                " torchalgo.load_plan(path), or several from torchalgo.load_plans(path)"
+                f"TA1004 optimize: plan {f'is {other}' if other else 'holds no plan'}, expected a"
+                " torchalgo.Plan from torchalgo.load_plan(path), or several from"
+                " torchalgo.load_plans(path)"
             )
+    seconds = options.budget_s
+    is_time = seconds is None or (_is_number(seconds) and seconds > 0)
+    expected = 'a number of seconds above 0, None (90 s), or float("inf") (no limit)'
+    _check_value(caller, options, "budget_s", is_time, expected)
 
 
 def options_of_each(options: Options, input_sets: Sequence[tuple[Any, ...]]) -> list[Options]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,13 +28,15 @@ from torch.fx.experimental.symbolic_shapes import (
     StatelessSymbolicContext,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+from torch.utils._sympy.functions import FloorDiv
 
+from torchalgo import _C
 from torchalgo._base.fake_errors import fake_mode, reads_values
 from torchalgo._base.kept_autocast import kept_autocast
 from torchalgo._base.overlap import WhileAny
 from torchalgo._capture.fake_run import Calls, FakeRun, is_asked_by_torch
 from torchalgo._capture.module_state import ModuleState
-from torchalgo._capture.window_shapes import WINDOWED, same_shape
 
 MOST_OPERATIONS = 400  # in one expression; larger ones take too long
 MOST_WORK = 60_000  # characters of all expressions; ConvNeXt has 32,000 of them
@@ -63,7 +66,7 @@ class SizeRecorder(ShapeEnv):
         self.run = FakeRun(fake_mode(self, allow_non_fake_inputs=True), self.pin)
         self.work = 0
         self.asked: list[sympy.Basic] = []
-        self.formulas: dict[sympy.Symbol, sympy.Basic] = {}  # sizes of windowed results
+        self.formulas: dict[sympy.Symbol, sympy.Basic] = {}  # of sizes of results
 
     def evaluate_sym_node(
         self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
@@ -103,17 +106,37 @@ class SizeRecorder(ShapeEnv):
             return False  # Python code made a number from a size
         return self.run.op is not None or is_asked_by_torch(3)
 
-    def atom(self, formula: sympy.Basic | int, hint: int) -> Any:
+    def atom(self, formula: sympy.Basic, hint: int) -> Any:
         """Returns a symbolic size with this formula, which torch treats like a size of an input."""
-        if isinstance(formula, (int, sympy.Integer)):
-            return int(formula)
         for symbol, known in self.formulas.items():
             if known == formula:
                 return self.create_symintnode(symbol, hint=hint)
-        source = ConstantSource(f"windowed{len(self.formulas)}")
+        source = ConstantSource(f"atom{len(self.formulas)}")
         symbol = self.create_symbol(hint, source, dynamic_dim=DimDynamic.DYNAMIC)
         self.formulas[symbol] = formula
         return self.create_symintnode(symbol, hint=hint, source=source)
+
+
+_aten: Any = torch.ops.aten
+# Ops whose result has the sizes and the type of their first tensor. torch's own functions for their
+# sizes take longer.
+_SAME = {
+    getattr(_aten, name + suffix).default
+    for name in (*_C.activation_names(), "hardtanh", "softplus")
+    for suffix in ("", "_")
+    if hasattr(_aten, name + suffix) and hasattr(getattr(_aten, name + suffix), "default")
+}
+_NORM = _aten._native_batch_norm_legit_no_training.default
+
+
+def same_shape(func: Any, args: tuple[Any, ...]) -> Any:
+    """Returns the result of a pointwise op or of a batch norm; None for other ops."""
+    if func is _NORM:
+        empty = torch.empty(0, dtype=args[0].dtype, device=args[0].device)
+        return _aten.detach.default(args[0]), empty, empty
+    if func not in _SAME or not args[0].is_floating_point():
+        return None
+    return args[0] if func._schema.is_mutable else _aten.detach.default(args[0])
 
 
 class _Ops(TorchDispatchMode):
@@ -132,13 +155,24 @@ class _Ops(TorchDispatchMode):
         def run(*args: Any, **kwargs: Any) -> Any:
             if func._schema.name == "aten::squeeze":
                 self._keep_rank(args[0], *args[1:])
-            shape = WINDOWED.get(func)
-            result = None if shape is None else shape(self.recorder, *args, **kwargs)
-            if result is None:
-                result = same_shape(func, args)
-            return func(*args, **kwargs) if result is None else result
+            result = same_shape(func, args)
+            result = func(*args, **kwargs) if result is None else result
+            is_new = all(each.alias_info is None for each in func._schema.returns)
+            return tree_map_only(torch.Tensor, self._with_atoms, result) if is_new else result
 
         return self.recorder.run.run_op(func, args, kwargs or {}, run)
+
+    def _with_atoms(self, result: torch.Tensor) -> torch.Tensor:
+        """Returns a result in which each size with a long formula is a symbol of its own."""
+        shape = tuple(result.shape)
+        sizes = [self._atom(size) for size in shape]
+        if all(map(operator.is_, sizes, shape)):
+            return result
+        return torch.empty(sizes, dtype=result.dtype, device=result.device)
+
+    def _atom(self, size: Any) -> Any:
+        is_short = isinstance(size, int) or not size.node.expr.has(FloorDiv)
+        return size if is_short else self.recorder.atom(size.node.expr, int(size.node.hint))
 
     def _keep_rank(self, tensor: torch.Tensor, dims: Any = None) -> None:
         """Records that these sizes are not 1: squeeze removes a dimension of size 1."""
@@ -173,7 +207,8 @@ def _fake(
         is_static(index, dim) or n == 0 or (n == 1 and dim > 0) for dim, n in enumerate(planned)
     ]
     sizes = [2 if n == 1 and not s else n for n, s in zip(planned, statics, strict=True)]
-    example = _like(tensor, sizes)
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    example = torch.empty_permuted(sizes, order, dtype=tensor.dtype, device=tensor.device)
     context: Any = StatelessSymbolicContext(
         dynamic_sizes=[DimDynamic.STATIC if s else DimDynamic.DYNAMIC for s in statics]
     )
@@ -187,14 +222,6 @@ def _fake(
 def _symbol(size: Any) -> sympy.Symbol | None:
     expression = size.node.expr
     return expression if isinstance(expression, sympy.Symbol) else None
-
-
-def _like(tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """Returns an empty tensor of these sizes whose dimensions have the order of `tensor`'s."""
-    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
-    places = [order.index(dim) for dim in range(tensor.dim())]
-    empty = torch.empty([sizes[dim] for dim in order], dtype=tensor.dtype, device=tensor.device)
-    return empty.permute(places)
 
 
 # ---- settings of torch ---------------------------------------------------------------------------

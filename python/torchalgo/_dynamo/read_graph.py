@@ -48,7 +48,7 @@ def read_inputs(graph_module: fx.GraphModule, examples: Sequence[Any]) -> GraphI
     nodes = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     if len(nodes) != len(examples):
         return GraphInputs(refusal=f"it has {len(nodes)} inputs and {len(examples)} examples")
-    sources = [_source_of(node) for node in nodes]
+    sources = [getattr(node.meta.get("grapharg"), "source", None) for node in nodes]
     weights = [i for i, example in enumerate(examples) if is_weight(example)]
     tensors = [
         i
@@ -81,12 +81,11 @@ def read_inputs(graph_module: fx.GraphModule, examples: Sequence[Any]) -> GraphI
         tuple(sizes),
         tuple(numbers),
         root,
-        enables_grad=any(map(_enables_grad, graph_module.graph.nodes)),
+        enables_grad=any(
+            node.target is torch._C._set_grad_enabled and node.args[:1] == (True,)
+            for node in graph_module.graph.nodes
+        ),
     )
-
-
-def _enables_grad(node: fx.Node) -> bool:
-    return node.target is torch._C._set_grad_enabled and node.args[:1] == (True,)
 
 
 def is_weight(example: Any) -> bool:
@@ -107,10 +106,6 @@ def _is_float(node: fx.Node) -> bool:
 def _sizes_of(node: fx.Node, example: torch.Tensor) -> tuple[int | None, ...]:
     known = node.meta.get("example_value", example)
     return tuple(size if isinstance(size, int) else None for size in known.shape)
-
-
-def _source_of(node: fx.Node) -> Any:
-    return getattr(node.meta.get("grapharg"), "source", None)
 
 
 def _name_of(source: Any) -> str:

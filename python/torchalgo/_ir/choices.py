@@ -72,6 +72,11 @@ def choice_text(choice: Choice, direction: Direction, what: str = "choice") -> s
     return str(_C.parse_choice(";".join(map(_entry_text, entries)))) if entries else AUTO
 
 
+# torch.compile runs it while it compiles, and keeps the text. torch.compiler.assume_constant_result
+# does this too, but imports torch._dynamo.
+choice_text._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def read_choice(text: str, direction: Direction) -> int | str | None:
     """Returns the short form of a choice's text: None for `auto`, and cuDNN's number if it is one.
 

@@ -19,10 +19,12 @@ Read = Callable[[Op], Value]
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 
 
-def _unary(function: Callable[..., Any], is_any_type: bool = False) -> Read:
+def _unary(function: Callable[..., Any], is_any_type: bool = False, **defaults: float) -> Read:
+    """Returns what reads a function of a tensor and of these attributes, in this order."""
+
     def read(op: Op) -> Value:
         src = op.tensor(0) if is_any_type else op.floating(0)
-        return op.call(function, src)
+        return op.call(function, src, *(op.real(*each) for each in defaults.items()))
 
     return read
 
@@ -88,24 +90,18 @@ def read_mean(op: Op) -> Value:
     return op.call(torch.div, total, float(len(op.inputs)))
 
 
-def _compare(function: Callable[..., Any]) -> Read:
-    def read(op: Op) -> Value:
-        a, b = _same_types(op, 0, 1)
-        return op.call(function, a, b)
-
-    return read
-
-
 def read_where(op: Op) -> Value:
     if dtype_of(op.tensor(0)) != torch.bool:
         raise DamagedError("its condition is not bool")
     return op.call(torch.where, op.tensor(0), *_same_types(op, 1, 2))
 
 
-def _logical(function: Callable[..., Any]) -> Read:
+def _of_alike(function: Callable[..., Any], count: int = 2, is_bool: bool = False) -> Read:
+    """Returns what reads a function of so many tensors of one type."""
+
     def read(op: Op) -> Value:
-        values = _same_types(op, 0, len(op.inputs) - 1)
-        if dtype_of(values[0]) != torch.bool:
+        values = _same_types(op, 0, count - 1)
+        if is_bool and dtype_of(values[0]) != torch.bool:
             raise DamagedError("its inputs are not bool")
         return op.call(function, *values)
 
@@ -113,10 +109,6 @@ def _logical(function: Callable[..., Any]) -> Read:
 
 
 # ---- activations ---------------------------------------------------------------------------------
-
-
-def read_leaky_relu(op: Op) -> Value:
-    return op.call(functional.leaky_relu, op.floating(0), op.real("alpha", 0.01))
 
 
 def read_prelu(op: Op) -> Value:
@@ -133,17 +125,6 @@ def read_prelu(op: Op) -> Value:
     if len(dims) > rank_of(src):
         raise DamagedError("its slopes have more dimensions than its input")
     return op.call(torch.where, op.call(torch.ge, src, 0), src, op.call(torch.mul, src, slope))
-
-
-def read_elu(op: Op) -> Value:
-    return op.call(functional.elu, op.floating(0), op.real("alpha", 1.0))
-
-
-def read_celu(op: Op) -> Value:
-    alpha = op.real("alpha", 1.0)
-    if alpha == 0:
-        raise DamagedError("alpha is 0")
-    return op.call(functional.celu, op.floating(0), alpha)
 
 
 def read_selu(op: Op) -> Value:
@@ -208,8 +189,10 @@ ELEMENTWISE: dict[str, Read] = {
     "Relu": _unary(functional.relu, True), "Sigmoid": _unary(torch.sigmoid),
     "Tanh": _unary(torch.tanh), "Mish": _unary(functional.mish),
     "Softplus": _unary(functional.softplus), "Softsign": _unary(functional.softsign),
-    "HardSwish": _unary(functional.hardswish), "LeakyRelu": read_leaky_relu, "PRelu": read_prelu,
-    "Elu": read_elu, "Celu": read_celu, "Selu": read_selu, "Gelu": read_gelu,
+    "HardSwish": _unary(functional.hardswish), "PRelu": read_prelu,
+    "LeakyRelu": _unary(functional.leaky_relu, alpha=0.01),
+    "Elu": _unary(functional.elu, alpha=1.0), "Celu": _unary(functional.celu, alpha=1.0),
+    "Selu": read_selu, "Gelu": read_gelu,
     "HardSigmoid": read_hard_sigmoid, "ThresholdedRelu": read_thresholded_relu,
     "Swish": read_swish, "Clip": read_clip, "Softmax": _softmax(torch.softmax),
     "LogSoftmax": _softmax(torch.log_softmax),
@@ -221,8 +204,10 @@ ELEMENTWISE: dict[str, Read] = {
     "Add": _binary(torch.add), "Sub": _binary(torch.sub), "Mul": _binary(torch.mul),
     "Div": read_div, "Pow": read_pow, "Min": _many(torch.minimum), "Max": _many(torch.maximum),
     "Sum": _many(torch.add), "Mean": read_mean, "Where": read_where,
-    "Equal": _compare(torch.eq), "Less": _compare(torch.lt), "Greater": _compare(torch.gt),
-    "LessOrEqual": _compare(torch.le), "GreaterOrEqual": _compare(torch.ge),
-    "And": _logical(torch.logical_and), "Or": _logical(torch.logical_or),
-    "Xor": _logical(torch.logical_xor), "Not": _logical(torch.logical_not),
+    "Equal": _of_alike(torch.eq), "Less": _of_alike(torch.lt), "Greater": _of_alike(torch.gt),
+    "LessOrEqual": _of_alike(torch.le), "GreaterOrEqual": _of_alike(torch.ge),
+    "And": _of_alike(torch.logical_and, is_bool=True),
+    "Or": _of_alike(torch.logical_or, is_bool=True),
+    "Xor": _of_alike(torch.logical_xor, is_bool=True),
+    "Not": _of_alike(torch.logical_not, 1, is_bool=True),
 }  # fmt: skip

@@ -9,6 +9,7 @@ the exporter merged a batch norm into it.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -82,13 +83,10 @@ def checked_path(path: str) -> str:
     parts = path.split(".")
     blank = nn.Module()
     is_good = len(parts) <= _MOST_PARTS and len(path) <= 1000
-    if is_good and all(_PART.fullmatch(p) and not _is_taken(blank, p) for p in parts):
-        return path
+    if is_good and all(_PART.fullmatch(p) and not hasattr(blank, p) for p in parts):
+        is_good = not any(p.startswith("_fx") or p == "run_graph" for p in parts)
+        return path if is_good else ""
     return ""
-
-
-def _is_taken(blank: nn.Module, part: str) -> bool:
-    return hasattr(blank, part) or part.startswith("_fx") or part == "run_graph"
 
 
 def _all_noted(nodes: Sequence[Node]) -> list[Place | None]:
@@ -101,16 +99,10 @@ def _all_noted(nodes: Sequence[Node]) -> list[Place | None]:
     for i, node in enumerate(nodes):
         paths = [path for name in node.outputs for path in readers[name]]
         if found[i] is None and paths:
-            found[i] = Place(_shared_module(paths))
+            steps = zip(*(path.split(".") for path in paths), strict=False)
+            shared = itertools.takewhile(lambda parts: len(set(parts)) == 1, steps)
+            found[i] = Place(".".join(parts[0] for parts in shared))
     return found
-
-
-def _shared_module(paths: Sequence[str]) -> str:
-    first, *others = [path.split(".") for path in paths]
-    count = 0
-    while count < len(first) and all(other[: count + 1] == first[: count + 1] for other in others):
-        count += 1
-    return ".".join(first[:count])
 
 
 def _noted(node: Node) -> Place | None:

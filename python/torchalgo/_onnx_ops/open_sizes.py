@@ -114,18 +114,12 @@ def sizes_to_check(given: Shapes, shapes: Shapes) -> list[list[int | str | None]
         given: the sizes as the file has them.
         shapes: the sizes for which the module was made.
     """
-    of: dict[int | Key, dict[int | Key, None]] = {}
-    for size, own in _both(given, shapes):
-        of.setdefault(size, {})[own] = None
-    words = {size: str(i) for i, (size, own) in enumerate(of.items()) if len(own) > 1}
+    pairs = [pair for both in zip(shapes, given, strict=True) for pair in zip(*both, strict=True)]
+    own = {size: {name for other, name in pairs if other == size} for size, _ in pairs}
+    words = {size: str(i) for i, (size, names) in enumerate(own.items()) if len(names) > 1}
     return [
         [size if isinstance(size, int) else words.get(size) for size in sizes] for sizes in shapes
     ]
-
-
-def _both(given: Shapes, shapes: Shapes) -> Iterator[tuple[int | Key, int | Key]]:
-    for sizes, own in zip(shapes, given, strict=True):
-        yield from zip(sizes, own, strict=True)
 
 
 def remedy(inputs: Sequence[Input]) -> str:

@@ -37,12 +37,25 @@ def _has_torch_pads(window: Window) -> bool:
     )
 
 
-def _refuse_ceil(op: Op, src: Tensor, window: Window) -> None:
+def _refuse_ceil(op: Op, src: Tensor, window: Window, is_ceil: bool) -> None:
     """Refuses pads in front of a pooling that rounds up, unless rounding changes nothing."""
-    for i, size in enumerate(op.fixed_dims(src)[2:]):
+    for i, size in enumerate(op.fixed_dims(src)[2:] if is_ceil else ()):
         extent = (window.sizes[i] - 1) * window.dilations[i] + 1
         if (size + window.begin[i] + window.end[i] - extent) % window.strides[i]:
             raise NotSupportedError("ceil_mode=1 with pads that torch's pooling does not take")
+
+
+def _mean(op: Op, src: Tensor, window: Window, pads: list[int], *more: bool) -> Tensor:
+    if any(dilation != 1 for dilation in window.dilations):
+        raise NotSupportedError("a pooling with dilations")
+    pool = _AVERAGE[len(window.sizes) - 1]
+    return op.call(pool, src, window.sizes, window.strides, pads, *more)
+
+
+def _padded_mean(op: Op, src: Tensor, window: Window) -> Tensor:
+    """Returns the mean of each window, in which pads count as zeros."""
+    whole = padded(op, src, window.begin, window.end)
+    return _mean(op, whole, window, [0] * len(window.sizes), False, True)
 
 
 def read_max_pool(op: Op) -> Value:
@@ -52,8 +65,7 @@ def read_max_pool(op: Op) -> Value:
     window, is_ceil = _pool_window(op, src)
     pads = window.begin
     if not _has_torch_pads(window):
-        if is_ceil:
-            _refuse_ceil(op, src, window)
+        _refuse_ceil(op, src, window, is_ceil)
         src = padded(op, src, window.begin, window.end, float("-inf"))
         pads, is_ceil = [0] * len(pads), False
     pool = _MAX[len(pads) - 1]
@@ -65,29 +77,19 @@ def read_average_pool(op: Op) -> Value:
     src = op.computed(0)
     window, is_ceil = _pool_window(op, src)
     counts_pads = op.flag("count_include_pad")
-    if any(dilation != 1 for dilation in window.dilations):
-        raise NotSupportedError("an average pooling with dilations")
     ones = [1] * len(window.sizes)
     if window.sizes == window.strides == ones and not any(window.begin + window.end):
         # Exporters write so an adaptive pooling to the size that its input has already.
         sizes = [op.size(src, i + 2) for i in range(len(ones))]
         return op.call(_ADAPTIVE[len(ones) - 1], src, sizes)
-    pool = _AVERAGE[len(window.sizes) - 1]
     if _has_torch_pads(window):
-        return op.call(pool, src, window.sizes, window.strides, window.begin, is_ceil, counts_pads)
-    if is_ceil:
-        _refuse_ceil(op, src, window)
-    zeros = [0] * len(window.sizes)
-
-    def average(value: Tensor) -> Tensor:
-        whole = padded(op, value, window.begin, window.end)
-        result: Tensor = op.call(pool, whole, window.sizes, window.strides, zeros, False, True)
-        return result
-
-    mean = average(src)
+        return _mean(op, src, window, window.begin, is_ceil, counts_pads)
+    _refuse_ceil(op, src, window, is_ceil)
+    mean = _padded_mean(op, src, window)
     if counts_pads:
         return mean
-    share = average(op.call(torch.ones_like, src))  # of each window's elements that are no pads
+    ones_like = op.call(torch.ones_like, src)
+    share = _padded_mean(op, ones_like, window)  # of each window's elements that are no pads
     return op.call(torch.div, mean, share)
 
 
@@ -103,15 +105,8 @@ def read_lp_pool(op: Op) -> Value:
     src = op.computed(0)
     window, is_ceil = _pool_window(op, src)
     power = _power(op)
-    if any(dilation != 1 for dilation in window.dilations):
-        raise NotSupportedError("a pooling with dilations")
-    if is_ceil:
-        _refuse_ceil(op, src, window)
-    powers = op.call(torch.pow, op.call(torch.abs, src), power)
-    whole = padded(op, powers, window.begin, window.end)
-    zeros = [0] * len(window.sizes)
-    pool = _AVERAGE[len(zeros) - 1]
-    mean = op.call(pool, whole, window.sizes, window.strides, zeros, False, True)
+    _refuse_ceil(op, src, window, is_ceil)
+    mean = _padded_mean(op, op.call(torch.pow, op.call(torch.abs, src), power), window)
     total = op.call(torch.mul, mean, float(math.prod(window.sizes)))
     return op.call(torch.pow, total, 1.0 / power)
 

@@ -141,7 +141,7 @@ def _nearest(op: Op, src: Tensor, changed: list[_Axis], coordinates: str) -> Val
     rank = rank_of(src)
     is_torch = rank in _LINEAR and all(axis.axis >= 2 for axis in changed)
     if is_torch and all(_is_torch_nearest(axis, coordinates, how) for axis in changed):
-        return _torch_nearest(op, src, changed)
+        return op.call(functional.interpolate, src, **_extent(op, src, changed), mode="nearest")
     for axis in changed:
         if axis.size is None or not isinstance(axis.result, int):
             raise NotSupportedError(
@@ -175,10 +175,6 @@ def _is_torch_nearest(axis: _Axis, coordinates: str, how: str) -> bool:
     given = {"scale_factor": factor} if factor is not None else {"size": axis.result}
     theirs = functional.interpolate(probe, **given, mode="nearest")  # type: ignore[arg-type]
     return theirs.reshape(-1).tolist() == ours
-
-
-def _torch_nearest(op: Op, src: Tensor, changed: list[_Axis]) -> Value:
-    return op.call(functional.interpolate, src, **_extent(op, src, changed), mode="nearest")
 
 
 def _extent(op: Op, src: Tensor, changed: list[_Axis]) -> dict[str, list[Number] | list[float]]:

@@ -16,6 +16,7 @@ from torchalgo._onnx_ops.values import (
     Constant,
     Number,
     Size,
+    Sizes,
     Tensor,
     Value,
     as_value,
@@ -61,12 +62,16 @@ def read_flatten(op: Op) -> Value:
     axis += rank if axis < 0 else 0
     if axis == 1 and rank >= 2:
         return op.call(torch.flatten, src, 1)
-    front = (
-        op.call(torch.flatten, src, 0, axis - 1) if axis > 0 else op.call(torch.unsqueeze, src, 0)
-    )
-    if axis == rank:
-        return op.call(torch.unsqueeze, front, 1)
-    return op.call(torch.flatten, front, 1)
+    front = _count(op, src, axis)
+    return op.call(torch.reshape, src, [front, -1] if axis < rank else [front, 1])
+
+
+def _count(op: Op, src: Tensor, dims: int) -> Number:
+    """Returns the product of the first sizes."""
+    total: Number = 1
+    for i in range(dims):
+        total = op.builder.compute(operator.mul, total, op.size(src, i))
+    return total
 
 
 def read_transpose(op: Op) -> Value:
@@ -258,32 +263,27 @@ def _pad_from_inside(op: Op, src: Tensor, pads: Sequence[int], mode: str) -> Val
     return op.call(functional.pad, src, list(pads[: 2 * count]), mode)
 
 
-def _blocks(op: Op) -> tuple[Tensor, int, list[Number]]:
-    src, block = op.tensor(0), op.integer("blocksize")
+def _blocks(op: Op, has_blocks: bool) -> tuple[Tensor, int, int, bool]:
+    """Returns the input, the block's size, the channels, and whether these lie side by side."""
+    src, block, mode = op.tensor(0), op.integer("blocksize"), op.text("mode", "DCR")
     if rank_of(src) != 4 or not 1 <= block <= 1 << 16:
         raise DamagedError(f"blocksize is {block} and the rank {rank_of(src)}, expected rank 4")
-    return src, block, [op.size(src, i) for i in range(4)]
+    channels = dims_of(src)[1]
+    if mode not in ("DCR", "CRD") or channels is None or (has_blocks and channels % block**2):
+        raise DamagedError(f"mode is {mode[:40]!r} and the number of channels is {channels}")
+    return src, block, channels, mode == "DCR"
 
 
 def read_depth_to_space(op: Op) -> Value:
-    src, b, (_, c, _, _) = _blocks(op)
-    mode = op.text("mode", "DCR")
-    if mode not in ("DCR", "CRD") or not isinstance(c, int) or c % (b * b):
-        raise DamagedError(f"mode is {mode[:40]!r} and the number of channels is {c}")
-    if mode == "DCR":  # the channels of a position of the block lie side by side
-        src = op.call(torch.channel_shuffle, src, b * b)
-    return op.call(functional.pixel_shuffle, src, b)
+    src, block, _, is_together = _blocks(op, True)
+    src = op.call(torch.channel_shuffle, src, block**2) if is_together else src
+    return op.call(functional.pixel_shuffle, src, block)
 
 
 def read_space_to_depth(op: Op) -> Value:
-    src, b, (n, c, h, w) = _blocks(op)
-    if op.text("mode", "DCR") == "CRD":
-        return op.call(functional.pixel_unshuffle, src, b)
-    if not all(isinstance(each, int) for each in (c, h, w)):
-        raise NotSupportedError("it needs sizes that the file leaves open")
-    parts = op.call(torch.reshape, src, [n, c, h // b, b, w // b, b])  # type: ignore[operator]
-    order = op.call(torch.permute, parts, [0, 3, 5, 1, 2, 4])
-    return op.call(torch.reshape, order, [n, c * b * b, h // b, w // b])  # type: ignore[operator]
+    src, block, channels, is_together = _blocks(op, False)
+    found = op.call(functional.pixel_unshuffle, src, block)
+    return op.call(torch.channel_shuffle, found, channels) if is_together else found
 
 
 def read_identity(op: Op) -> Value:
@@ -337,19 +337,15 @@ def read_constant_of_shape(op: Op) -> Value:
 
 def read_shape(op: Op) -> Value:
     src = op.value(0)
-    if not isinstance(src, Constant) and not hasattr(src, "node"):
-        return as_value([len(src.entries)])  # type: ignore[union-attr]
-    tensor = op.tensor(0)
-    rank = rank_of(tensor)
+    if isinstance(src, Sizes):
+        src = Constant(src.positions)
+    rank = rank_of(src)
     start, end = (op.integer("start", 0), op.integer("end", rank)) if op.opset >= 15 else (0, rank)
-    return as_value([op.size(tensor, i) for i in range(rank)][slice(start, end)])
+    return as_value([op.size(src, i) for i in range(rank)][slice(start, end)])
 
 
 def read_size(op: Op) -> Value:
-    total: Number = 1
-    for i in range(rank_of(op.tensor(0))):
-        total = op.builder.compute(operator.mul, total, op.size(op.tensor(0), i))
-    return as_value([total], is_scalar=True)
+    return as_value([_count(op, op.tensor(0), rank_of(op.tensor(0)))], ())
 
 
 def read_range(op: Op) -> Value:

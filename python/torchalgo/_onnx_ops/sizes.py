@@ -2,7 +2,8 @@
 """Reads operations on lists of sizes, which each call computes from sizes of its inputs.
 
 Exporters write `x.reshape(n, -1)` as Shape, Gather, Unsqueeze, Concat and Reshape. If a size is
-open, the numbers in between are numbers of Python in each call, not tensors.
+open, the numbers in between are numbers of Python in each call, not tensors. An op that only moves
+elements runs once, on the positions of these numbers.
 """
 
 from __future__ import annotations
@@ -15,46 +16,80 @@ import torch
 from torch import fx
 
 from torchalgo._onnx_ops import tensors
+from torchalgo._onnx_ops.elementwise import read_where
 from torchalgo._onnx_ops.op import Op
 from torchalgo._onnx_ops.refusal import DamagedError, NotSupportedError
-from torchalgo._onnx_ops.shapes import read_identity
-from torchalgo._onnx_ops.values import Constant, Number, Size, Sizes, Value, as_value, numbers_of
+from torchalgo._onnx_ops.shapes import SHAPES
+from torchalgo._onnx_ops.values import (
+    MOST_NUMBERS,
+    Constant,
+    Number,
+    Size,
+    Sizes,
+    Value,
+    as_value,
+    numbers_of,
+    with_positions,
+)
+
+Read = Callable[[Op], Value | list[Value]]
 
 
 def are_sizes(inputs: Sequence[Value | None]) -> bool:
-    """Returns True if an input is a list of sizes, and the others are lists of integers."""
+    """Returns True if an input is a list of sizes, and the others are constants."""
     given = [each for each in inputs if each is not None]
     return any(isinstance(each, Sizes) for each in given) and all(
         isinstance(each, Sizes)
-        or (isinstance(each, Constant) and each.tensor.dim() <= 1 and each.tensor.numel() < 1 << 16)
+        or (isinstance(each, Constant) and each.tensor.numel() <= MOST_NUMBERS)
         for each in given
     )
 
 
-def _list(op: Op, i: int) -> tuple[list[Number], bool]:
-    value = op.value(i)
-    is_scalar = value.is_scalar if isinstance(value, Sizes) else value.tensor.dim() == 0  # type: ignore[union-attr]
-    return numbers_of(value, f"input {i}"), is_scalar
+def _moving(read: Read, first: int = 0, last: int = 0) -> Read:
+    """Returns a function that reads an op which moves the elements of these inputs."""
+
+    def read_positions(op: Op) -> Value | list[Value]:
+        inputs, entries = list(op.inputs), list[Number]()
+        for i in range(first, min(last + 1, len(inputs))):
+            given, positions = with_positions(op.value(i), f"input {i}")
+            inputs[i] = Constant(positions + len(entries))
+            entries += given
+        op.inputs = inputs
+        found = read(op)
+        made = [
+            as_value([entries[at] for at in each.tensor.reshape(-1).tolist()], each.tensor.shape)
+            for each in (found if isinstance(found, list) else [found])
+            if isinstance(each, Constant)
+        ]
+        return made if isinstance(found, list) else made[0]
+
+    return read_positions
 
 
-def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Op], Value]:
+def _pairs(op: Op) -> tuple[list[tuple[Number, Number]], torch.Size]:
+    """Returns the numbers of two inputs side by side, and the shape of the result."""
+    (a, of_a), (b, of_b) = (with_positions(op.value(i), f"input {i}") for i in (0, 1))
+    try:
+        of_a, of_b = torch.broadcast_tensors(of_a, of_b)
+    except RuntimeError:
+        raise DamagedError(f"its inputs have {len(a)} and {len(b)} elements") from None
+    places = zip(of_a.reshape(-1).tolist(), of_b.reshape(-1).tolist(), strict=True)
+    return [(a[i], b[j]) for i, j in places], of_a.shape
+
+
+def _arithmetic(function: Callable[[Any, Any], Any]) -> Read:
     def read(op: Op) -> Value:
-        (a, is_a_scalar), (b, is_b_scalar) = _list(op, 0), _list(op, 1)
-        if len(a) != len(b) and 1 not in (len(a), len(b)):
-            raise DamagedError(f"its inputs have {len(a)} and {len(b)} elements")
-        count = max(len(a), len(b)) if min(len(a), len(b)) else 0
-        a, b = (each * count if len(each) == 1 else each for each in (a, b))
-        found = [op.builder.compute(function, x, y) for x, y in zip(a, b, strict=True)]
-        return as_value(found, is_a_scalar and is_b_scalar)
+        pairs, shape = _pairs(op)
+        return as_value([op.builder.compute(function, x, y) for x, y in pairs], shape)
 
     return read
 
 
-def _read_div(op: Op) -> Value:
-    divisors, _ = _list(op, 1)
-    if any(not isinstance(each, int) or each < 1 for each in divisors):
+def _read_div(op: Op) -> Value | list[Value]:
+    if any(not isinstance(each, int) or each < 1 for each in numbers_of(op.value(1), "input 1")):
         raise NotSupportedError("it divides sizes by other numbers than positive constants")
-    if any(isinstance(each, Size) and not _is_a_count(each.node) for each in _list(op, 0)[0]):
+    divided = numbers_of(op.value(0), "input 0")
+    if any(isinstance(each, Size) and not _is_a_count(each.node) for each in divided):
         raise NotSupportedError("it divides a number that may be negative")
     return _arithmetic(operator.floordiv)(op)
 
@@ -77,87 +112,24 @@ def _read_cast(op: Op) -> Value:
     return op.value(0)
 
 
-def _read_gather(op: Op) -> Value:
-    numbers, _ = _list(op, 0)
-    index = op.constant(1)
-    if op.axis(op.integer("axis", 0), 1) or index.dim() > 1 or index.is_floating_point():
-        raise NotSupportedError("it takes sizes by another list than one of integers")
-    where = [int(each) for each in index.reshape(-1).tolist()]
-    if any(not -len(numbers) <= each < len(numbers) for each in where):
-        raise DamagedError(f"an index is out of range for {len(numbers)} sizes")
-    return as_value([numbers[each] for each in where], index.dim() == 0)
-
-
-def _read_concat(op: Op) -> Value:
-    op.axis(op.integer("axis"), 1)
-    return as_value([each for i in range(len(op.inputs)) for each in _list(op, i)[0]])
-
-
-def _read_slice(op: Op) -> Value:
-    numbers, _ = _list(op, 0)
-    starts, ends = op.fixed_numbers(1), op.fixed_numbers(2)
-    steps = op.fixed_numbers(4) if op.has(4) else [1]
-    if not len(starts) == len(ends) == len(steps) == 1 or steps[0] < 1:
-        raise NotSupportedError("it takes sizes in another order")
-    return as_value(numbers[slice(starts[0], ends[0], steps[0])])
-
-
-def _read_unsqueeze(op: Op) -> Value:
-    numbers, is_scalar = _list(op, 0)
-    if not is_scalar or op.fixed_numbers(1) not in ([0], [-1]):
-        raise NotSupportedError("it makes a matrix of sizes")
-    return as_value(numbers)
-
-
-def _read_squeeze(op: Op) -> Value:
-    numbers, _ = _list(op, 0)
-    if len(numbers) != 1 or (op.has(1) and op.fixed_numbers(1) not in ([0], [-1])):
-        raise DamagedError(f"it removes the axis of {len(numbers)} sizes")
-    return as_value(numbers, is_scalar=True)
-
-
-def _read_reshape(op: Op) -> Value:
-    numbers, _ = _list(op, 0)
-    op.ignore("allowzero")
-    shape = op.fixed_numbers(1)
-    if shape == [] and len(numbers) == 1:
-        return as_value(numbers, is_scalar=True)
-    if shape not in ([-1], [len(numbers)]):
-        raise NotSupportedError("it makes a matrix of sizes")
-    return as_value(numbers)
-
-
 def _read_equal(op: Op) -> Value:
     """Compares sizes with negative numbers, which they never equal, or constants."""
-    (a, _), (b, _) = _list(op, 0), _list(op, 1)
-    if 1 in (len(a), len(b)):
-        a, b = (each * max(len(a), len(b)) if len(each) == 1 else each for each in (a, b))
+    pairs, shape = _pairs(op)
     found = []
-    for x, y in zip(a, b, strict=len(a) == len(b)):
-        if isinstance(x, int) and isinstance(y, int):
-            found.append(x == y)
-            continue
+    for x, y in pairs:
         number, size = (x, y) if isinstance(x, int) else (y, x)
         is_below = isinstance(number, int) and number < 0
-        if not is_below or not isinstance(size, Size) or not _is_a_count(size.node):
+        is_count = isinstance(size, Size) and _is_a_count(size.node)
+        if isinstance(size, Size) and not (is_below and is_count):
             raise NotSupportedError("it compares open sizes")
-        found.append(False)
-    return Constant(torch.tensor(found, dtype=torch.bool))
+        found.append(number == size)
+    return Constant(torch.tensor(found, dtype=torch.bool).reshape(shape))
 
 
-def _read_where(op: Op) -> Value:
-    condition = op.constant(0)
-    (a, _), (b, _) = _list(op, 1), _list(op, 2)
-    if condition.dtype != torch.bool or not condition.numel() == len(a) == len(b):
-        raise NotSupportedError("it chooses among lists of several lengths")
-    chosen = zip(condition.reshape(-1).tolist(), a, b, strict=True)
-    return as_value([x if is_first else y for is_first, x, y in chosen])
-
-
-SIZES: dict[str, Callable[[Op], Value]] = {
+SIZES: dict[str, Read] = {
+    **{name: _moving(SHAPES[name]) for name in ("Gather", "Slice", "Unsqueeze", "Squeeze",
+                                                "Reshape", "Identity")},
+    "Concat": _moving(SHAPES["Concat"], last=MOST_NUMBERS), "Where": _moving(read_where, 1, 2),
     "Add": _arithmetic(operator.add), "Sub": _arithmetic(operator.sub),
-    "Mul": _arithmetic(operator.mul), "Div": _read_div, "Cast": _read_cast,
-    "Gather": _read_gather, "Concat": _read_concat, "Slice": _read_slice,
-    "Unsqueeze": _read_unsqueeze, "Squeeze": _read_squeeze, "Reshape": _read_reshape,
-    "Identity": read_identity, "Equal": _read_equal, "Where": _read_where,
+    "Mul": _arithmetic(operator.mul), "Div": _read_div, "Cast": _read_cast, "Equal": _read_equal,
 }  # fmt: skip

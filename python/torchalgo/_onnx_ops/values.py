@@ -27,6 +27,7 @@ from torchalgo._onnx_ops.refusal import DoesNotFitError, NotSupportedError, TooL
 MOST_FOLDED_BYTES = 64 << 20  # of a constant that is computed, if its operands are smaller
 MOST_FOLDED_IN_ALL = 1 << 30
 MOST_BYTES = 1 << 40  # of a tensor that is computed in each call
+MOST_NUMBERS = 1 << 16  # of a list
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +56,10 @@ class Size:
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """A tensor of integers, of rank 0 or 1, with a Size in it."""
+    """A tensor of integers with a Size in it: the position in `entries` of each element."""
 
     entries: tuple[int | Size, ...]
-    is_scalar: bool = False
+    positions: torch.Tensor
 
 
 Number = int | Size
@@ -169,8 +170,7 @@ class Builder:
             with torch.no_grad(), torch.device("meta"):
                 return function(*tree_map(meta, args), **tree_map(meta, kwargs))
         except Exception as problem:
-            lines = str(problem).strip().splitlines() or [type(problem).__name__]
-            text = lines[0][:300]
+            text = _first_line(problem)
             if self.choices > 1:  # numbers that stand for open sizes are not in the file
                 text = re.sub(r"\d{4,}", lambda n: "?" if int(n[0]) >= OPEN else n[0], text)
             raise DoesNotFitError(f"torch refuses its inputs: {text}") from None
@@ -211,32 +211,41 @@ class Builder:
             with torch.no_grad():
                 found = function(*tree_map(real, args), **tree_map(real, kwargs))
         except Exception as problem:
-            lines = str(problem).strip().splitlines() or [type(problem).__name__]
-            raise DoesNotFitError(f"torch refuses its constants: {lines[0][:300]}") from None
+            raise DoesNotFitError(f"torch refuses its constants: {_first_line(problem)}") from None
         if isinstance(found, torch.Tensor):
             return Constant(found)
         return [Constant(each) for each in found]
 
 
-def numbers_of(value: Value, what: str) -> list[Number]:
-    """Returns a tensor of integers of rank 0 or 1 as a list."""
+def _first_line(problem: Exception) -> str:
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0][:300]
+
+
+def with_positions(value: Value, what: str) -> tuple[list[Number], torch.Tensor]:
+    """Returns the numbers in a tensor of integers, and the position of each element in them."""
     if isinstance(value, Sizes):
-        return list(value.entries)
+        return list(value.entries), value.positions
     if not isinstance(value, Constant):
         raise NotSupportedError(f"{what} is computed from values of tensors, expected a constant")
     tensor = value.tensor
-    if tensor.dtype not in (torch.int64, torch.int32) or tensor.dim() > 1:
-        raise NotSupportedError(
-            f"{what} is {tensor.dtype} of rank {tensor.dim()}, expected integers"
-        )
-    if tensor.numel() > 1 << 16:
+    if tensor.dtype not in (torch.int64, torch.int32):
+        raise NotSupportedError(f"{what} is {tensor.dtype}, expected integers")
+    if tensor.numel() > MOST_NUMBERS:
         raise TooLargeError(f"{what} has {tensor.numel()} elements")
-    return [int(each) for each in tensor.reshape(-1).tolist()]
+    numbers = tensor.reshape(-1).tolist()
+    return numbers, torch.arange(len(numbers)).reshape(tensor.shape)
 
 
-def as_value(entries: Sequence[Number], is_scalar: bool = False) -> Value:
-    """Returns a list of numbers as a constant if all are fixed, otherwise as Sizes."""
+def numbers_of(value: Value, what: str) -> list[Number]:
+    """Returns a tensor of integers of rank 0 or 1 as a list."""
+    numbers, positions = with_positions(value, what)
+    if positions.dim() > 1:
+        raise NotSupportedError(f"{what} has rank {positions.dim()}, expected a list of integers")
+    return [numbers[i] for i in positions.reshape(-1).tolist()]
+
+
+def as_value(entries: Sequence[Number], shape: Sequence[int] = (-1,)) -> Value:
+    """Returns a tensor of these numbers: a constant if all are fixed, otherwise Sizes."""
     if all(isinstance(each, int) for each in entries):
-        numbers = torch.tensor(list(entries), dtype=torch.int64)
-        return Constant(numbers.reshape(()) if is_scalar else numbers)
-    return Sizes(tuple(entries), is_scalar)
+        return Constant(torch.tensor(list(entries), dtype=torch.int64).reshape(shape))
+    return Sizes(tuple(entries), torch.arange(len(entries)).reshape(shape))

@@ -19,6 +19,7 @@ from torchalgo._base.timings import Timings
 from torchalgo._base.trees import copied
 from torchalgo._C import Error
 from torchalgo._capture.calls import TensorModel
+from torchalgo._capture.example_calls import resized
 from torchalgo._capture.freeze import (
     Capture,
     ScriptModule,
@@ -38,8 +39,6 @@ from torchalgo._capture.reference import (
     check_repeats,
     most_error,
     other_values,
-    resized,
-    run_once,
 )
 from torchalgo._capture.seen import Dims, NoCaptureError, Seen, look_at
 from torchalgo._capture.settings import Options
@@ -178,7 +177,7 @@ def prepare(
     say("reading the model")
     notes: list[str] = []
     with timings.step("values"):
-        reference = given.reference or run_once(model, inputs)
+        reference = given.reference or Reference.of(model, inputs)
         check_finite(reference)
         is_quick = reference.seconds <= quick_s
         if is_quick:

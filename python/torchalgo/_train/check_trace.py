@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten
 
+from torchalgo._base.compare_outputs import output_error
+from torchalgo._capture.kept_model import kept_random_states
 from torchalgo._train.known_ops import OF_MODULES, is_altered
 
 _TOLERANCE = 1e-3  # both run the same operations of PyTorch
@@ -54,43 +56,21 @@ def _other(x: Tensor, seed: int) -> Tensor:
 
 def _run(run: Callable[..., Any], inputs: Sequence[Tensor], seed: int) -> Any:
     """Calls `run`. Random numbers depend on the seed only; the generators are restored."""
-    numpy = sys.modules.get("numpy")
-    state, numpy_state = random.getstate(), None if numpy is None else numpy.random.get_state()
-    try:
-        devices = {x.device for x in inputs if x.is_cuda}
-        with torch.random.fork_rng(devices=devices):
-            torch.default_generator.manual_seed(seed)
-            for device in devices:
-                with torch.cuda.device(device):
-                    torch.cuda.manual_seed(seed)
-            random.seed(seed)
-            if numpy is not None:
-                numpy.random.seed(seed)
-            with torch.no_grad():
-                return run(*[x.clone() for x in inputs])
-    finally:
-        random.setstate(state)
-        if numpy is not None:
-            numpy.random.set_state(numpy_state)
+    with kept_random_states(), torch.no_grad():
+        torch.manual_seed(seed)
+        random.seed(seed)
+        if (numpy := sys.modules.get("numpy")) is not None:
+            numpy.random.seed(seed)
+        return run(*[x.clone() for x in inputs])
 
 
 def _difference(expected: Any, got: Any) -> str:
     """Returns how two results differ; "" if they are equal but for rounding."""
-    leaves, form = tree_flatten(expected)
-    got_leaves, got_form = tree_flatten(got)
+    (wanted, form), (found, got_form) = tree_flatten(expected), tree_flatten(got)
     if form != got_form:
         return f"got {got_form}, expected {form}"
-    for x, y in zip(leaves, got_leaves, strict=True):
-        if type(x) is not type(y):
-            return f"got {type(y).__name__}, expected {type(x).__name__}"
-        if not isinstance(x, Tensor):
-            continue
-        if (x.shape, x.dtype) != (y.shape, y.dtype):
-            return f"got {y.dtype} of {list(y.shape)}, expected {x.dtype} of {list(x.shape)}"
-        largest = float(x[x.isfinite()].abs().max()) if x.isfinite().any() else 0.0
-        if not torch.allclose(y, x, _TOLERANCE, _TOLERANCE * largest, equal_nan=True):
-            return f"values of [{', '.join(map(str, x.shape))}] differ"
-    return ""
+    error = output_error(found, wanted)
+    return f"they differ by relative L2 {error:.1e}" if error > _TOLERANCE else ""
 
 
 def _attributes(model: nn.Module) -> dict[str, Any]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from torchalgo._ir.plan import Plan
 from torchalgo._plan.find import is_deterministic
 from torchalgo._train.plan import SavedTensor
 from torchalgo._train.region import RegionGraph, region_graph
-from torchalgo._train.stochastic_depth import draw_noise
+from torchalgo._train.stochastic_depth import IS_NOISE
 from torchalgo._train.trace import Traced
 
 
@@ -100,26 +99,15 @@ def _wanted(
     needed = [x.requires_grad for x in examples]
     of_model = [n for n in whole.graph.nodes if n.op == "placeholder"]
     without = {n for n, needs in zip(of_model, needed, strict=True) if not needs}
-    graph = own.graph
+    graph, part = own.graph, whole.get_submodule(name)
+    assert isinstance(part, fx.GraphModule)
+    inside = [n for n in part.graph.nodes if n.op == "placeholder"]
     wanted = [
-        i for arg, i in zip(node.args, graph.inputs, strict=True)
-        if arg not in without and not _is_noise(whole, arg)
+        i for arg, given, i in zip(node.args, inside, graph.inputs, strict=True)
+        if arg not in without and not given.meta.get(IS_NOISE)
     ]  # fmt: skip
     reached = set(wanted)
     for each, module in zip(graph.nodes, own.modules, strict=True):
         if module is not None or reached.intersection(each.inputs):
             reached.update(each.outputs)
     return wanted if reached.issuperset(graph.outputs) else list(graph.inputs)
-
-
-def _is_noise(whole: fx.GraphModule, value: fx.Node) -> bool:
-    """Returns whether a value of the model's parts is the result of draw_noise."""
-    part, *index = value.args if value.target is operator.getitem else (value,)
-    if not isinstance(part, fx.Node) or part.op != "call_module":
-        return False
-    ends = whole.get_submodule(str(part.target))
-    assert isinstance(ends, fx.GraphModule)
-    (result,) = next(n for n in ends.graph.nodes if n.op == "output").args
-    for each in index:
-        result = result[each]  # type: ignore[index]
-    return isinstance(result, fx.Node) and result.target is draw_noise

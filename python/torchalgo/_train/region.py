@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn.modules.utils import _pair
 
 from torchalgo import _C
 from torchalgo._capture.settings import cpu_autocasts_to_bf16
@@ -142,33 +143,25 @@ class _Builder:
 
     def build(self) -> RegionGraph:
         modules = dict(self.part.named_modules(remove_duplicate=False))
-        ends: list[str] = []
-        outputs: list[int] = []
-        may_change: list[bool] = []
-        input_types: list[torch.dtype] = []
-        result_types: list[torch.dtype] = []
-        for node in self.part.graph.nodes:
-            if node.op == "placeholder":
-                self.values[node] = self.value(f"{node.name}:input", _sizes(node))
-                input_types.append(node.meta["tensor_meta"].given)
-                ends.append(f"input\t{self.values[node]}\tnchw")
-            elif node.op == "output":
-                results = node.args[0] if isinstance(node.args[0], list | tuple) else [node.args[0]]
-                outputs = [self.values[each] for each in results]
-                may_change = [bool(each.meta[MAY_CHANGE]) for each in results]
-                result_types = [each.meta["tensor_meta"].given for each in results]
-            else:
-                op = known_op(node, modules)
-                assert op is not None
-                self.add_op(node, op)
+        *nodes, end = self.part.graph.nodes
+        inputs = [node for node in nodes if node.op == "placeholder"]
+        for node in inputs:
+            self.values[node] = self.value(f"{node.name}:input", _sizes(node))
+        for node in nodes[len(inputs) :]:
+            op = known_op(node, modules)
+            assert op is not None
+            self.add_op(node, op)
+        results: Any = end.args[0] if isinstance(end.args[0], list | tuple) else end.args
+        outputs = [self.values[each] for each in results]
         in_order = list(dict.fromkeys(outputs))  # a value may be returned twice
+        ends = [f"input\t{self.values[node]}\tnchw" for node in inputs]
         ends += [f"output\t{each}" for each in in_order]
+        may_change = [bool(each.meta[MAY_CHANGE]) for each in results]
+        types = [[each.meta["tensor_meta"].given for each in group] for group in (inputs, results)]
         text = "\n".join(["torchalgo graph 1", *self.value_lines, *self.lines, *ends, ""])
         positions = [in_order.index(each) for each in outputs]
         graph = _C.parse_graph(text)
-        return RegionGraph(
-            graph, self.modules, self.moments, positions, may_change, input_types, result_types
-        )
+        return RegionGraph(graph, self.modules, self.moments, positions, may_change, *types)
 
 
 def region_graph(part: fx.GraphModule, conv_dtype: str = "f32") -> RegionGraph:
@@ -191,10 +184,6 @@ def _nchw(sizes: Sequence[int]) -> str:
 def _real(number: float) -> str:
     """Returns the number as problems spell it: the shortest text, 1e-05 and 0.001."""
     return str(int(number)) if number == int(number) else repr(float(number))
-
-
-def _pair(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else tuple(value)
 
 
 def _conv(module: nn.Conv2d, typed_image: str) -> str:

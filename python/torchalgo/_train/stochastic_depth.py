@@ -8,13 +8,14 @@ order in which the model draws them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from torchalgo._train.known_ops import is_altered, is_class, sizes_of
+
+IS_NOISE = "is_noise"  # the key in the meta of a call of draw_noise
 
 
 def draw_noise(like: Tensor, channels: int, survival: float, scales: bool, per_row: bool) -> Tensor:
@@ -37,15 +38,6 @@ def is_drop_path(module: nn.Module) -> bool:
     return is_class(module, "timm.layers.drop.DropPath")
 
 
-@dataclass(frozen=True)
-class _Depth:
-    """A call of stochastic depth: draw_noise's arguments."""
-
-    survival: float
-    scales: bool
-    per_row: bool
-
-
 def open_stochastic_depth(whole: fx.GraphModule) -> list[nn.Module]:
     """Replaces calls of stochastic depth in train mode by products with random numbers.
 
@@ -63,12 +55,12 @@ def open_stochastic_depth(whole: fx.GraphModule) -> list[nn.Module]:
         if node.op == "call_module":
             found.append(modules[str(node.target)])
         product = node.args[0]
-        if depth.survival < 1.0:
+        if depth[0] < 1.0:
             with whole.graph.inserting_before(node):
-                arguments = (like, shape[1], depth.survival, depth.scales, depth.per_row)
-                noise = whole.graph.call_function(draw_noise, arguments)
+                noise = whole.graph.call_function(draw_noise, (like, shape[1], *depth))
                 product = whole.graph.call_function(torch.mul, (node.args[0], noise))
             noise.meta["layer"] = "random numbers of stochastic depth"
+            noise.meta[IS_NOISE] = True
             product.meta["layer"] = str(node.target) if node.op == "call_module" else node.name
             for each, sizes in ((noise, (*shape[:2], 1, 1)), (product, shape)):
                 each.meta["tensor_meta"] = node.meta["tensor_meta"]._replace(shape=sizes)
@@ -78,14 +70,15 @@ def open_stochastic_depth(whole: fx.GraphModule) -> list[nn.Module]:
     return found
 
 
-def _depth_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> _Depth | None:
+def _depth_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> tuple[float, bool, bool] | None:
+    """Returns the last arguments of draw_noise, if the node is a call of stochastic depth."""
     if node.op == "call_module":
         module: Any = modules[str(node.target)]
         if not is_drop_path(module) or is_altered(module) or not module.training:
             return None
         if len(node.args) != 1:
             return None
-        return _Depth(1.0 - module.drop_prob, module.scale_by_keep, per_row=True)
+        return 1.0 - module.drop_prob, module.scale_by_keep, True
     target: Any = node.target
     of = (getattr(target, "__module__", ""), getattr(target, "__name__", ""))
     if of != ("torchvision.ops.stochastic_depth", "stochastic_depth"):
@@ -95,7 +88,7 @@ def _depth_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> _Depth | None:
     is_known = isinstance(given.get("p"), float | int) and given.get("mode") in ("row", "batch")
     if not node.args or not is_known or not given.get("training", True):
         return None
-    return _Depth(1.0 - given["p"], True, per_row=given["mode"] == "row")
+    return 1.0 - given["p"], True, given["mode"] == "row"
 
 
 def _input_with(graph: fx.Graph, n: int) -> fx.Node | None:

@@ -7,7 +7,6 @@ runs as in the model: unknown operations, modules with hooks, and modules that a
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,7 +28,7 @@ from torchalgo._train.known_ops import (
     parts_of_concat,
 )
 from torchalgo._train.stochastic_depth import draw_noise, open_stochastic_depth
-from torchalgo._train.tracer import AUGMENTED, run_and_trace
+from torchalgo._train.tracer import WRITES, run_and_trace
 
 # The key in a node's meta: may its result be changed in place outside of the regions?
 MAY_CHANGE = "may_change"
@@ -155,24 +154,6 @@ def _leave_out_copies(graph: fx.Graph, modules: dict[str, nn.Module]) -> None:
             graph.erase_node(node)
 
 
-def _writes_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    if node.op == "call_module":
-        return bool(getattr(modules[str(node.target)], "inplace", False))
-    name = _called_name(node)
-    is_written = name.endswith("_") and name[-2:] != "__"
-    return (
-        is_written
-        or node.target in (operator.iadd, operator.imul)
-        or bool(node.kwargs.get("inplace"))
-    )
-
-
-def _called_name(node: fx.Node) -> str:
-    """Returns the name of the function or of the method that a node calls."""
-    is_method = node.op == "call_method"
-    return str(node.target) if is_method else str(getattr(node.target, "__name__", ""))
-
-
 def _name_results_of_in_place_ops(graph: fx.Graph, modules: dict[str, nn.Module]) -> None:
     """Lets later readers of a tensor that a known op changes in place read the op's result.
 
@@ -180,7 +161,7 @@ def _name_results_of_in_place_ops(graph: fx.Graph, modules: dict[str, nn.Module]
     """
     order = {node: place for place, node in enumerate(graph.nodes)}
     for node in graph.nodes:
-        if not _writes_in_place(node, modules) or not _is_planned(node, modules):
+        if not node.meta.get(WRITES) or not _is_planned(node, modules):
             continue
         changed = node.args[0]
         for reader in list(changed.users):
@@ -206,7 +187,7 @@ def _is_planned(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     """Returns whether the op can be a part of a region."""
     if known_op(node, modules) is None:
         return False
-    if not _writes_in_place(node, modules):
+    if not node.meta.get(WRITES):
         return True
     # A region makes a new tensor and leaves the old one as it was. Nobody notices that if a known
     # op or a product has made the old tensor, and if only known ops have read it so far.
@@ -214,7 +195,7 @@ def _is_planned(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     assert isinstance(changed, fx.Node)
     is_new = calls(changed, PRODUCTS) or (
         _makes_tensor(changed, modules)
-        and (not _writes_in_place(changed, modules) or _is_planned(changed, modules))
+        and (not changed.meta.get(WRITES) or _is_planned(changed, modules))
     )
     readers = [user for user in changed.users if user < node]
     return is_new and all(_makes_tensor(each, modules) for each in readers)
@@ -223,26 +204,17 @@ def _is_planned(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
 def _may_write(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     """Returns whether the op may change a tensor that exists already.
 
-    It does so by its name, or it is code of a user, which may do anything.
+    It did so with the example, or it is code of a user, which may do anything.
     """
+    if node.meta.get(WRITES):
+        return True
     if node.op == "call_module":
         module = modules[str(node.target)]
-        is_other = is_altered(module) or not type(module).__module__.startswith("torch.nn")
-        return is_other or _writes_in_place(node, modules)
-    name, is_other = _called_name(node), False
-    if node.op != "call_method":
-        owner = str(getattr(node.target, "__module__", None))
-        is_own = node.target in (channel_shuffle, draw_noise)
-        known = ("torch", "_operator", "math", "builtins", "None")
-        is_other = not is_own and owner.partition(".")[0] not in known
-    is_augmented = node.op == "call_function" and name in AUGMENTED
-    return (
-        is_other
-        or name in ("setitem", "delitem")
-        or is_augmented
-        or "out" in node.kwargs
-        or _writes_in_place(node, modules)
-    )
+        return is_altered(module) or not type(module).__module__.startswith("torch.nn")
+    if node.op == "call_method" or node.target in (channel_shuffle, draw_noise):
+        return False
+    owner = str(getattr(node.target, "__module__", None))
+    return owner.partition(".")[0] not in ("torch", "_operator", "math", "builtins", "None")
 
 
 class _Levels:
@@ -269,7 +241,7 @@ class _Levels:
         level = max((at + (was_known and not is_known) for at, was_known in before), default=0)
         level = max(level, self._least[is_known])
         if is_known:
-            if _writes_in_place(node, self._modules):  # what reads the tensor runs before
+            if node.meta.get(WRITES):  # what reads the tensor runs before
                 readers = [self._of[n] for n in node.all_input_nodes[0].users if n in self._of]
                 level = max([level, *(at for at, _ in readers)])
             self._most_known = max(self._most_known, level)

@@ -20,9 +20,10 @@ from torch.utils._pytree import tree_leaves
 from torchalgo._train.known_ops import OF_MODULES, is_altered, is_norm_with_activation
 from torchalgo._train.stochastic_depth import is_drop_path
 
-AUGMENTED = frozenset(  # operators such as y += x
-    ("iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imod", "imul", "imatmul", "ior", "ipow",
-     "irshift", "isub", "itruediv", "ixor")
+WRITES = "writes"  # the key in a node's meta: did the operation change one of its arguments?
+_AUGMENTED = (  # operators such as y += x
+    "iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imod", "imul", "imatmul", "ior", "ipow",
+    "irshift", "isub", "itruediv", "ixor",
 )  # fmt: skip
 # The attributes of tensors that are constants of the trace. dtype and device are operations.
 _SIZES = frozenset(("shape", "ndim", "size", "dim", "numel"))
@@ -79,7 +80,7 @@ def _augmented(name: str) -> Any:
     return method
 
 
-for _name in AUGMENTED:
+for _name in _AUGMENTED:
     setattr(_Proxy, f"__{_name}__", _augmented(_name))
 
 
@@ -106,9 +107,12 @@ class _Tracer(fx.Tracer):
     def create_proxy(self, *args: Any, **kwargs: Any) -> fx.Proxy:
         proxy: fx.Proxy = super().create_proxy(*args, **kwargs)
         self._runs = True
+        given = [self.values.get(node) for node in proxy.node.all_input_nodes]
+        before = _versions(given)
         try:
             with torch.no_grad():
                 self.values[proxy.node] = self._value(proxy.node)
+            proxy.node.meta[WRITES] = _versions(given) != before
         finally:
             self._runs = False
             self._states = random_states()
@@ -181,6 +185,11 @@ class _Tracer(fx.Tracer):
 
     def create_arg(self, a: Any) -> Any:
         return a.node if isinstance(a, fx.Proxy) else super().create_arg(a)
+
+
+def _versions(values: Any) -> list[int]:
+    """Returns the numbers of changes of all tensors in these values."""
+    return [each._version for each in tree_leaves(values) if isinstance(each, Tensor)]
 
 
 def _modes() -> tuple[Any, ...]:
