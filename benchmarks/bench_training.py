@@ -229,8 +229,8 @@ def split_plans(model: nn.Module, x: Tensor, tune_s: float) -> dict[str, torchal
             settle = region.settle
             for name, plan in (
                 ("PyTorch's", settle(prefixes=("aten.", "layout.aten", "view.relabel"))),
-                ("local, unfused", settle(unfused, fastest_alone=True)),
-                ("local", settle(_C.make_local_plan, fastest_alone=True)),
+                ("local, unfused", settle(unfused)),
+                ("local", settle(_C.make_local_plan)),
                 ("staged", settle(_C.make_staged_plan)),
             ):
                 regions.setdefault(name, []).append(plan)

@@ -44,7 +44,6 @@ from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of, native_key
 from torchalgo._ir.native_plan import native_plan
 from torchalgo._measure.allowed import grouped
 from torchalgo._measure.sampling import cold_bytes
-from torchalgo._plan.find import find_candidates
 
 NETWORKS = ("resnet50", "mobilenet_v2", "googlenet")
 LIMIT_S = 3600.0  # of one pass or one tuning
@@ -59,7 +58,7 @@ class FrozenTable:
         self.name, self.threads = name, threads
         network, x = random_network(name), random_input(name)
         self.graph = _C.import_graph(freeze_model(network, (x,))._c, (x,)).graph
-        self.found = find_candidates(self.graph, 1 << 30, None)
+        self.found = _C.find_candidates(self.graph, drop_dominated=True)
         self.transforms = _C.transform_candidates(self.graph, self.found)
         every = [*(c for own in self.found.by_anchor for c in own), *self.transforms]
         primitives = {key_of(c.problem, c.primitive): c.primitive for c in every}

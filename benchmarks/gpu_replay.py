@@ -20,7 +20,6 @@ from torchalgo import _C
 from torchalgo._ir.bounds import GpuPeaks
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
 from torchalgo._ir.devices import named_device
-from torchalgo._plan.find import find_candidates
 
 TABLE = RESULTS / "gpu" / "h100" / "resnet50_8_f16_table.json.gz"
 VISIT_S = 0.00564  # of a candidate, when the table was recorded: the mean
@@ -68,7 +67,9 @@ def choices(table: Table, device: _C.Device) -> dict[str, Allow]:
     """
 
     def keys_of(dropped: bool, all_knobs: bool) -> set[Key]:
-        found = find_candidates(table.graph, 1 << 30, device, dropped, not dropped, all_knobs)
+        found = _C.find_candidates(
+            table.graph, 1 << 30, device, False, dropped, not dropped, all_knobs
+        )
         return {key_of(c.problem, c.primitive) for own in found.by_anchor for c in own}
 
     every = keys_of(False, True)

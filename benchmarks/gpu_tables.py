@@ -35,7 +35,6 @@ from torchalgo._ir.bounds import GpuPeaks, family_of
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
 from torchalgo._ir.failures import failure_of
 from torchalgo._measure.process_bench import ProcessBench
-from torchalgo._plan.find import find_candidates
 from torchalgo._refine.binding import rewrite
 
 NETWORKS = (
@@ -196,7 +195,7 @@ def list_candidates(case: Case, device: _C.Device, context: Context) -> Table:
     model = copy.deepcopy(network(name, context.seed)).to(DTYPES[dtype])
     graph = imported_of(freeze_model(model, (x[:1],)), x, dtype).graph
     all_knobs = not context.quick
-    every = find_candidates(graph, 1 << 30, device, True, False, all_knobs)
+    every = _C.find_candidates(graph, 1 << 30, device, False, True, False, all_knobs)
     found = _C.Candidates([without_twins(own) for own in every.by_anchor])
     transforms = _C.transform_candidates(graph, found, device)
     head = {"network": name, "input": "x".join(map(str, x.shape)), "dtype": dtype}

@@ -35,7 +35,6 @@ from torchalgo._capture.freeze import freeze_model
 from torchalgo._ir.bounds import family_of
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
 from torchalgo._measure.sampling import Bench, cold_bytes
-from torchalgo._plan.find import find_candidates
 
 NETWORKS = (
     "squeezenet1_1", "mnasnet1_0", "mobilenet_v2", "shufflenet_v2_x1_0", "resnet18",
@@ -146,7 +145,7 @@ def record_network(name: str, size: int | None, budget_s: float) -> Table:
     """The table of one network."""
     network, x = random_network(name), random_input(name, size)
     graph = _C.import_graph(freeze_model(network, (x,))._c, (x,)).graph
-    found = find_candidates(graph, 1 << 30, None)
+    found = _C.find_candidates(graph, drop_dominated=True)
     transforms = _C.transform_candidates(graph, found)
     every: dict[Key, Measured] = {}
     for c in [*(c for own in found.by_anchor for c in own), *transforms]:

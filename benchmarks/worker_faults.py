@@ -65,14 +65,14 @@ def candidates(count: int) -> list[tuple[str, _C.Primitive]]:
     return [(CONV, _C.Primitive(f"test.row{i}", "nchw", "nchw")) for i in range(count)]
 
 
-def candidates_do(kind: str, memory_limit_bytes: int | None = None) -> Fault:
+def candidates_do(kind: str) -> Fault:
     """One or two of some candidates do `kind`, measured or checked."""
 
     def run(case: Case) -> None:
         tasks = candidates(case.rng.randint(1, 9))
         bad = set(case.rng.sample(range(len(tasks)), min(len(tasks), case.rng.randint(1, 2))))
         faults = {tasks[i][1].name: kind for i in bad}
-        worker = Worker(lambda: command_with(faults), memory_limit_bytes)
+        worker = Worker(lambda: command_with(faults))
         bench = ProcessBench(worker=worker, least_limit_s=LEAST_LIMIT_S)
         try:
             if case.rng.random() < 0.5:
@@ -215,7 +215,7 @@ WORKER_FAULTS: dict[str, Fault] = {
     "candidate: infinite loop": candidates_do("hang"),
     "candidate: sleeps": candidates_do("sleep"),
     "candidate: stopped": candidates_do("stop"),
-    "candidate: out of memory": candidates_do("memory", memory_limit_bytes=1 << 30),
+    "candidate: out of memory": candidates_do("memory"),
     "candidate: garbage": candidates_do("garbage"),
     "candidate: much garbage": candidates_do("chatter"),
     "worker: killed from outside": killed_from_outside,

@@ -60,14 +60,13 @@ def columns_of(name: str) -> dict[str, Iterable[Any]]:
     from torchalgo import _C
     from torchalgo._capture.freeze import freeze_model
     from torchalgo._ir.costs import key_of
-    from torchalgo._plan.find import find_candidates
 
     x = build_input(name)
     frozen = freeze_model(build(name), (x,))
     imported = _C.import_graph(frozen._c, (x,))
     graph = imported.graph
     device = _C.Device(kind="cpu", name="any", isa="avx2")
-    found = find_candidates(graph, 1 << 30, device)
+    found = _C.find_candidates(graph, device=device, drop_dominated=True)
     transforms = _C.transform_candidates(graph, found, device)
     table = Table({}, (0.0, []), graph, found, transforms, {}, {})
     every = [(key_of(c.problem, c.primitive), c) for c in candidates_of(table)]

@@ -138,13 +138,14 @@ def _text_of(result: Result) -> str:
 def _planned(prepared: Prepared, options: Options, bench: Bench, call: CallContext) -> Result:
     """Does what `optimize` does, on rank 0."""
     with CostStore.of_call(options.cost_db, is_fresh=options.fresh) as store:
-        return optimize_prepared(prepared, options, store, bench, call)
+        return optimize_prepared(prepared, options, store, call, bench)
 
 
 def _applied(prepared: Prepared, options: Options, plan: Plan, call: CallContext) -> Result:
     """Applies rank 0's plan on another rank."""
     applied = dataclasses.replace(options, plan=plan, overrides=None, strict=True, progress=False)
-    return optimize_prepared(prepared, applied, None, call=call)
+    with CostStore.of_call(False, is_fresh=False) as store:
+        return optimize_prepared(prepared, applied, store, call)
 
 
 # ---- agreement -----------------------------------------------------------------------------------

@@ -260,7 +260,7 @@ def plan_of(seed: int) -> tuple[Sample, int, Callable[[dict[str, Any]], float]]:
 def plans(seed: int) -> Iterator[str]:
     pick = random.Random(f"plans {seed}")
     sample, optimum, cost_of = plan_of(seed)
-    given = ("graph", "costs", "refused", "pairs")
+    given = ("graph", "costs", "refused")
     own: dict[str, Any] = {"graph_text": sample.text, "cost_rows": sample.rows}
     own["refused"] = sample.refused
     for number in range(MUTANTS):

@@ -21,7 +21,7 @@ from torch.utils import cpp_extension
 import torchalgo
 from support import run_record
 from support.fake_bench import FakeBench, spread
-from support.nets import Net, make_net, run_plan, without_single_layout
+from support.nets import Net, make_net, run_plan
 from support.several_shapes import SHAPES, optimize_for
 from support.workers import make_bench  # noqa: F401
 from torchalgo import _C
@@ -88,13 +88,6 @@ def drawn_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = dataclasses.replace(FakeBench(spread).bench(), now_s=time.monotonic)
     monkeypatch.setattr("torchalgo._measure.sampling.Bench.on", lambda *_: bench)
     monkeypatch.setattr("torchalgo._measure.process_bench.start_early", lambda: None)
-
-
-@pytest.fixture
-def optimum() -> Iterator[None]:
-    """The plan of an optimized model is the optimum, however the timings end."""
-    with without_single_layout():
-        yield
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a budget leaves out, what runs then, and the plan in one layout beside the plan."""
+"""What a budget leaves out, and what runs then."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Mapping
@@ -18,11 +17,10 @@ from torch import nn
 import torchalgo
 from support.activations import ACTIVATIONS
 from support.nets import arguments, make_net
-from support.slow_machine import Clock, SlowMachine
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
 from torchalgo._base.progress import Event, Progress
-from torchalgo._base.time_budget import DEFAULT_BUDGET_S, Deadline, Pace, budget_of_call
+from torchalgo._base.time_budget import DEFAULT_BUDGET_S, Deadline, budget_of_call
 from torchalgo._capture.settings import Options
 from torchalgo._db import CostStore
 from torchalgo._db.row import Verdict
@@ -30,13 +28,13 @@ from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Key, key_of
 from torchalgo._ir.plan import GuardVerdict
 from torchalgo._measure.checking import Group, cropped
-from torchalgo._measure.guard import guard_verdict, untimed_verdict
+from torchalgo._measure.guard import untimed_verdict
 from torchalgo._measure.knowledge import is_trusted
 from torchalgo._measure.similar import SimilarCosts, kind_of
 from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._measure.worker_process import WorkerDeathError, WorkerProcess
+from torchalgo._refine.contest import Contest
 from torchalgo._refine.end_of_call import CallBudget, GuardEffort
-from torchalgo._refine.finalists import Contest
 
 CONV = "fwd_f32_n{n}c{c}h{h}w{w}_k{k}r3s3_st1x1_pad1x1_dil1x1_g1+bias"
 
@@ -66,8 +64,8 @@ def test_the_advice_after_the_time_ran_out_is_more_than_was_spent(
 ) -> None:
     """A plan of several, and a part of a model, have a part of the time only."""
     options = Options.of(torchalgo.Settings(progress=False))
-    options = dataclasses.replace(options, whole_budget_s=spent_s)
-    budget: Any = SimpleNamespace(whole_s=whole_s, call=CallContext.start(Deadline(spent_s / 3)))
+    call = CallContext.start(Deadline(spent_s)).within(spent_s / 3)
+    budget: Any = SimpleNamespace(least_call_s=whole_s, call=call)
     contest = Contest(None, options, None, budget)  # type: ignore[arg-type]
     assert f"such as budget_s={advice} (--budget {advice})" in contest._out_of_time().reason
 
@@ -78,7 +76,7 @@ def test_a_call_tells_its_plans_and_parts_how_much_time_it_has(
     seen: list[float] = []
 
     def out_of_time(self: Contest) -> GuardVerdict:
-        seen.append(self._options.whole_budget_s)
+        seen.append(self._budget.call.deadline.call_s)
         return untimed_verdict("no time")
 
     monkeypatch.setattr(Contest, "_out_of_time", out_of_time)
@@ -223,110 +221,7 @@ def test_kinds_are_told_apart_by_filter_stride_and_groups() -> None:
     assert kind_of(direct(c=128, h=7, w=7, k=512).problem) == dense
 
 
-def test_time_that_checks_left_is_measured_in(imported: _C.Imported) -> None:
-    clock = Clock()
-    machine = SlowMachine(clock, 3, 2e-2)
-    machine.factor = {True: 1.0, False: 1e-3}  # checks take next to nothing
-    deadline = machine.deadline = Deadline(6.0, clock)
-    found = _C.find_candidates(imported.graph)
-    tuning = Tuning(
-        imported.graph,
-        found,
-        {},
-        TuneSettings(),
-        bench=machine.bench(),
-        call=CallContext.start(deadline),
-    )
-    tuning._checker._pace = Pace(1e4)  # as if they took long: half of the time is reserved
-    tuning.settle(_C.make_plan)
-    assert tuning.is_stopped
-    before, left_s = len(tuning.known), deadline.left_s("measure")
-    resumed = 0
-    while tuning.resume():
-        resumed += 1
-        plan = tuning.settle(_C.make_plan)
-    assert resumed and left_s > 0.6
-    assert len(tuning.known) > before
-    chosen = {(n.problem, n.primitive.name) for n in plan.nodes if n.primitive.name}
-    assert all(is_trusted(Key(p, name, "", "")) or (p, name) in machine.checked
-               for p, name in chosen)  # fmt: skip
-    assert deadline.left_s("check") > -1.0
-
-
-# ---- the plan in one layout ----------------------------------------------------------------------
-
-
-def samples(**us: float) -> dict[str, list[float]]:
-    return {name: [1000 * t * (1 + 0.001 * (i % 5)) for i in range(25)] for name, t in us.items()}
-
-
-def test_the_plan_in_one_layout_takes_the_plans_part_only_where_it_is_faster() -> None:
-    verdict = guard_verdict(samples(plan=100, single_layout=80, frozen=120, eager=130))
-    assert (verdict.runs, verdict.verdict, verdict.baseline) == (
-        "single_layout",
-        "faster",
-        "frozen",
-    )
-    assert verdict.plan_us == pytest.approx(80, rel=0.01)
-    assert verdict.second_us == pytest.approx(100, rel=0.01)
-    verdict = guard_verdict(samples(plan=80, single_layout=80, frozen=120))
-    assert (verdict.runs, verdict.second_us) == ("plan", pytest.approx(80, rel=0.01))
-    verdict = guard_verdict(samples(plan=100, single_layout=80, frozen=70))
-    assert (verdict.runs, verdict.verdict) == ("baseline", "slower")
-    assert guard_verdict(samples(plan=100, frozen=120)).second_us is None
-
-
-def test_what_runs_is_what_the_plan_describes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    times = {"plan": 100.0, "single_layout": 50.0}
-    asked: list[set[str]] = []
-
-    def timed(calls: Mapping[str, Any], **_: Any) -> dict[str, list[float]]:
-        asked.append(set(calls))
-        for call in calls.values():
-            call()
-        return samples(**{name: times.get(name, 200.0) for name in calls})
-
-    monkeypatch.setattr("torchalgo._measure.guard.time_interleaved", timed)
-    monkeypatch.setattr(
-        "torchalgo._refine.refinement.choices_of", lambda plan: id(plan)
-    )  # never equal
-    net, x = make_net(), torch.rand(1, 3, 24, 24)
-    options = arguments(cost_db=tmp_path / "costs.sqlite3")
-    fast = torchalgo.optimize(net, x, **options)
-    assert "single_layout" in asked[0]
-    assert fast.runs == "single_layout"
-    assert fast.plan.status == "feasible" and "one layout" in fast.plan.method
-    assert fast.plan.lower_bound_ticks <= fast.plan.cost_ticks
-    assert fast.plan.rel_error is not None and fast.plan.rel_error <= 1e-5
-    assert fast.plan.capture_error == fast.alternatives["optimum"].capture_error is not None
-    assert fast.plan.comparisons["optimum"] == fast.alternatives["optimum"].cost_us
-    convs = [n for n in fast.plan.nodes if n.problem.startswith("fwd_") and n.primitive]
-    # 16 channels lie alike in nhwc and nChw16c.
-    assert len({n.dst for n in convs if "_k16r" not in n.problem}) == 1
-    assert "the plan in one layout runs" in " ".join(str(fast.plan).split())
-    with pytest.raises(torchalgo.Error, match="not claimed to be optimal"):
-        fast.plan.with_proof()
-    with torch.no_grad():
-        torch.testing.assert_close(fast(x), net(x), rtol=1e-4, atol=1e-5)
-    fast.save(tmp_path / "net.pt")
-    loaded = torchalgo.load(tmp_path / "net.pt")
-    assert loaded.runs == "single_layout" and loaded.plan == fast.plan
-    assert torch.equal(loaded(x), fast(x))
-    # On a noisy machine another call may measure more, and choose other plans. A call that chooses
-    # the same plans as the one before finds their verdict in the database, and times nothing.
-    timed_calls = 0
-    while timed_calls < len(asked) <= 5:
-        timed_calls = len(asked)
-        again = torchalgo.optimize(net, x, **options)
-        assert again.runs == "single_layout"
-    assert timed_calls == len(asked)
-    # It won, and cannot run now: a verdict never names what does not run.
-    monkeypatch.setattr(Contest, "_bind_single", lambda self, finalists: (None, math.inf))
-    other = torchalgo.optimize(net, x, **options)
-    assert other.runs != "single_layout" and other.plan.guard is not None
-    assert other.plan.guard.runs == other.runs and other.plan.status == "optimal"
+# ---- the verdict ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -352,22 +247,3 @@ def test_only_a_verdict_of_the_best_effort_is_kept(
     assert fast.runs == "plan" and len(asked) == 1
     with CostStore.open(path) as store:
         assert bool([v for v in store.all_of(Verdict) if ":" not in v.problem]) == is_kept
-
-
-def test_a_plan_in_one_layout_is_timed_only_if_it_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[set[str]] = []
-
-    def timed(calls: Mapping[str, Any], **_: Any) -> dict[str, list[float]]:
-        asked.append(set(calls))
-        return samples(**dict.fromkeys(calls, 100.0))
-
-    monkeypatch.setattr("torchalgo._measure.guard.time_interleaved", timed)
-    monkeypatch.setattr("torchalgo._refine.refinement.choices_of", lambda _: [])
-    model, x = nn.Conv2d(3, 8, 3).eval(), torch.rand(1, 3, 12, 12)
-    assert (
-        torchalgo.optimize(
-            model, x, settings=torchalgo.Settings(cost_db=False, progress=False)
-        ).runs
-        == "plan"
-    )
-    assert asked and "single_layout" not in asked[0]

@@ -89,7 +89,7 @@ def test_optimize_and_compare_leave_such_a_baseline_out(monkeypatch: pytest.Monk
 
     model, reason = net(), "a convolution did not run in the worker: SIGSEGV"
     monkeypatch.setattr(baselines, "_channels_last_copy", never)
-    for module in ("torchalgo._refine.finalists", "torchalgo._run.optimized"):
+    for module in ("torchalgo._refine.contest", "torchalgo._run.optimized"):
         monkeypatch.setattr(f"{module}.why_not_in_channels_last", lambda *_: reason)
     settings = torchalgo.Settings(progress=False, cost_db=False)
     fast = torchalgo.optimize(model, X, budget_s=20, settings=settings)

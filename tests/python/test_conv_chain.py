@@ -83,7 +83,6 @@ def test_a_saved_block_keeps_its_weights_and_takes_other_sizes(block: nn.Module)
             assert torch.allclose(loaded(x), block(x), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.usefixtures("optimum")
 def test_the_independent_checker_knows_chains(block: nn.Module) -> None:
     fast = torchalgo.optimize(block, torch.rand(X), settings=torchalgo.Settings(progress=False))
     proof = json.loads(fast.plan.with_proof().to_json())
@@ -111,7 +110,6 @@ class SqueezeExcite(nn.Module):
 
 
 @pytest.mark.parametrize("sizes", [(1, 40, 20, 22), (3, 40, 7, 5)])
-@pytest.mark.usefixtures("optimum")
 def test_factors_per_channel_are_made_in_one_call(sizes: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     model = SqueezeExcite().eval()
@@ -131,7 +129,6 @@ def test_factors_per_channel_are_made_in_one_call(sizes: tuple[int, ...]) -> Non
 
 
 @pytest.mark.parametrize("sizes", [(1, 40, 20, 22), (3, 40, 7, 5)])
-@pytest.mark.usefixtures("optimum")
 def test_a_scale_runs_in_the_call_of_the_convolution_behind_it(sizes: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     model = SqueezeExcite().eval()

@@ -16,7 +16,6 @@ from torchalgo._capture.freeze import freeze_model
 from torchalgo._ir.costs import environment
 from torchalgo._ir.devices import named_device
 from torchalgo._measure.tuning import TuneSettings, Tuning
-from torchalgo._plan.find import find_candidates
 from torchalgo._plan.preparation import output_bound
 
 BYTES = {"f32": 4, "tf32": 4, "f16": 2, "bf16": 2}
@@ -65,7 +64,7 @@ def tensor_sizes(problem: str) -> Sequence[Sequence[int]]:
 def plan_by_model(
     imported: _C.Imported, device: _C.Device
 ) -> tuple[_C.Plan, list[Any], _C.Candidates]:
-    found = find_candidates(imported.graph, 1 << 30, device)
+    found = _C.find_candidates(imported.graph, device=device, drop_dominated=True)
     tuning = Tuning(imported.graph, found, {}, TuneSettings(), device=device)
     costs = _C.CostTable()
     pairs = [(c.problem, c.primitive) for anchor in found.by_anchor for c in anchor]
@@ -134,8 +133,8 @@ def test_a_residual_without_relu_is_one_call_with_its_convolution(
 def test_dominated_candidates_are_left_out_with_a_reason(
     h100: _C.Device, resnet50: _C.Imported
 ) -> None:
-    few = find_candidates(resnet50.graph, 1 << 30, h100)
-    all_of_them = find_candidates(resnet50.graph, 1 << 30, h100, drop_dominated=False)
+    few = _C.find_candidates(resnet50.graph, device=h100, drop_dominated=True)
+    all_of_them = _C.find_candidates(resnet50.graph, device=h100)
     counts = [sum(map(len, found.by_anchor)) for found in (few, all_of_them)]
     assert counts[0] < 0.5 * counts[1]
     reasons = {r.reason for refusals in few.refusals for r in refusals}
@@ -163,7 +162,7 @@ def test_float_convolutions_become_tf32_ones_and_still_absorb_what_follows(
     x = torch.zeros(1, 8, 10, 10)
     imported = _C.with_tf32_convolutions(_C.import_graph(freeze_model(net, (x,))._c, (x,)))
     assert [n.problem.split("_")[1] for n in imported.graph.nodes] == ["tf32", "f32"]
-    found = find_candidates(imported.graph, 1 << 30, h100)
+    found = _C.find_candidates(imported.graph, device=h100, drop_dominated=True)
     fused = [c for c in found.by_anchor[0] if len(c.covers) == 2]
     assert fused
     assert all(c.problem.endswith("+bias+relu") for c in fused)

@@ -147,8 +147,9 @@ def test_the_guard_does_what_there_is_time_for_and_time_is_kept_for_it(
     call_budget.expect_guard()
     effort = call_budget.guard_effort()
     assert (None if effort is None else (effort.warmup, effort.rounds)) == wanted
+    seconds = dict(zip(call_budget._efforts(), call_budget._efforts_s(), strict=True))
     if effort is not None:
-        assert call_budget._seconds(effort) <= call_budget.call.deadline.left_s("finish")
+        assert seconds[effort] <= call_budget.call.deadline.left_s("finish")
 
 
 def test_without_a_budget_the_guard_times_everything() -> None:
@@ -157,8 +158,19 @@ def test_without_a_budget_the_guard_times_everything() -> None:
         CallContext.start(Deadline(None, clock), timings=Timings(clock, clock))
     )
     call_budget.expect_end(Model(clock, 1.0))  # type: ignore[arg-type]
-    assert call_budget.guard_effort() == GuardEffort(2, 6.0, has_single_layout=True)
+    assert call_budget.guard_effort() == GuardEffort(2, 6.0)
     assert GuardEffort(2, 6.0).includes("eager")
+
+
+def test_a_meter_of_energy_makes_the_guard_take_longer() -> None:
+    clock = Clock()
+    call_budget = CallBudget(
+        CallContext.start(Deadline(20.0, clock), timings=Timings(clock, clock))
+    )
+    call_budget.least_sample_s = 1.0
+    call_budget.expect_end(Model(clock, 0.01))  # type: ignore[arg-type]
+    effort = call_budget.guard_effort()
+    assert effort is not None and (effort.warmup, effort.rounds) == (0, 3)
 
 
 def test_what_was_broken_off_did_not_fail(imported: _C.Imported) -> None:
@@ -181,7 +193,7 @@ def test_what_was_broken_off_did_not_fail(imported: _C.Imported) -> None:
     plan = tuning.settle()
     assert tuning.is_stopped
     assert all(node.primitive.name or node.absorbed_by for node in plan.nodes)
-    assert not tuning.quarantined
+    assert not tuning.rules.quarantined
 
 
 def test_one_slow_run_of_the_model_does_not_take_the_time_for_measuring() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from support.plan_samples import GraphText
 from torchalgo import _C
+from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._ir.bounds import Peaks, family_of
 from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key, key_of, native_key
 from torchalgo._measure.energy_bench import LOOP_STEPS, EnergyBench, EnergyCosts
@@ -262,7 +263,7 @@ def brute_force(flow: Flow, law: Law) -> int:
 
 
 def tuned(flow: Any, machine: Machine) -> _C.Plan:
-    objective = Energy(machine.bench(), None, machine)
+    objective = Energy(machine.bench(), DeviceCosts.of(CostStore(None)), machine)
     tuning = Tuning(
         flow.graph, flow.found, {}, TuneSettings(), bench=objective.bench,
         cost_file=objective.costs, transforms=flow.transforms,
@@ -325,7 +326,7 @@ def test_not_everything_is_measured_and_the_plan_is_that_of_the_full_table() -> 
 def test_times_of_what_was_not_measured_are_lower_bounds() -> None:
     machine = Machine(lambda *_: (1e6, 10.0))
     bench = EnergyBench(machine.bench(lambda: Peaks(1.0, ((1, 1.0),))), machine, machine.sleep)
-    costs = EnergyCosts(bench, None, None)
+    costs = EnergyCosts(bench, DeviceCosts.of(CostStore(None)))
     alone, fused = (
         Key(CONV, "cpu.direct", "nchw", "nchw"),
         Key(CONV + "+relu", "cpu.direct", "nchw", "nchw"),

@@ -22,6 +22,7 @@ from torchalgo._ir.overrides import forced_primitives
 from torchalgo._ir.problems import dtype_of
 from torchalgo._measure.quarantine import quarantine_list
 from torchalgo._measure.sampling import ROUNDS, ROUNDS_OF_SETUP
+from torchalgo._measure.steps import Question
 from torchalgo._measure.tuning import TuneSettings, Tuning
 
 
@@ -115,6 +116,8 @@ def test_the_plan_is_the_optimum_of_all_costs_and_not_all_were_measured(
 
 class DrawnPeaks:
     """Bounds a little below the times of `spread`."""
+
+    is_probed = False
 
     def bound_ticks(self, problem: str, p: _C.Primitive) -> int:
         return round(0.9 * 1024 * spread(problem, p))
@@ -238,11 +241,21 @@ def test_luck_in_the_race_decides_nothing(imported: _C.Imported) -> None:
     assert plan.cost <= 1.2 * best.cost
 
 
-def test_the_fastest_alone_is_known_for_the_local_optimum(imported: _C.Imported) -> None:
-    tuning = make_tuning(imported, FakeBench(spread))
-    tuning.settle(_C.make_plan)
-    local = tuning.settle(_C.make_local_plan, checked=False, fastest_alone=True)
-    planned = {node.name: node.primitive.name for node in local.nodes}
+def test_simpler_plans_measure_nothing_and_their_unknown_costs_are_predicted(
+    imported: _C.Imported,
+) -> None:
+    fake = FakeBench(spread)
+    tuning = make_tuning(imported, fake)
+    best, ran = tuning.settle(_C.make_plan), list(fake.tasks)
+    questions = {
+        "local": Question(_C.make_local_plan),
+        "nchw": Question(options={"layouts": ["nchw"]}),
+    }
+    plans = tuning.estimates(questions)
+    assert fake.tasks == ran and plans.keys() == questions.keys()
+    assert all(plan.cost >= best.cost for plan in plans.values())
+    assert {n.primitive.src for n in plans["nchw"].nodes if n.primitive.name} == {"nchw"}
+    planned = {node.name: node.primitive.name for node in plans["local"].nodes}
     convolutions = 0
     for node, offered in zip(imported.graph.nodes, tuning.found.by_anchor, strict=True):
         if node.problem and node.problem.startswith("fwd_"):

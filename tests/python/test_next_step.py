@@ -151,8 +151,6 @@ def test_what_there_is_no_time_for_is_used_by_no_plan(table: Table) -> None:
     unchecked = known.without_time_to_check(check.keys)
     step = asked_twice(unchecked, Phase.MEASURING)
     assert all(is_trusted(key) for key in set(step.chosen) & unchecked.no_time_to_check)
-    again = unchecked.resumed()
-    assert text_of(next_step(again, Phase.MEASURING)) == text_of(check)
 
 
 def test_failures_of_earlier_runs_are_released_where_no_plan_does_without(table: Table) -> None:
@@ -168,18 +166,6 @@ def test_failures_of_earlier_runs_are_released_where_no_plan_does_without(table:
     for refused in (failing, knowledge.with_quarantine(failed)):
         with pytest.raises(torchalgo.Error, match=r"quarantined: .*SIGSEGV"):
             next_step(refused, Phase.CHECKING)
-
-
-def test_the_fastest_alone_is_asked_for_before_a_plan(table: Table) -> None:
-    question = Question(_C.make_local_plan, checked=False, rough=True, fastest_alone=True)
-    knowledge = start(table)
-    while not isinstance(step := asked_twice(knowledge, Phase.MEASURING, question), Done):
-        assert isinstance(step, Measure)
-        knowledge = answered(knowledge, step, table)
-    for own in knowledge.rules.of_convolutions():
-        fastest = min(own, key=lambda key: table.rows[key].ticks)
-        assert knowledge.costs.is_known(fastest)
-    assert isinstance(asked_twice(knowledge, Phase.INTERRUPTED, question), Done)
 
 
 def test_an_older_value_answers_as_before_after_newer_ones_were_made_of_it(table: Table) -> None:

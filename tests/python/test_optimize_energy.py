@@ -309,6 +309,13 @@ def test_each_call_lasts_long_enough_for_the_meter() -> None:
     assert bank.clock_s > 7 * 2 * meters.LOOP_STEPS * bank.interval_s
 
 
+def test_the_guard_of_energies_ends_with_the_time_that_is_left() -> None:
+    bank = Bank(plan=900, frozen=1000)
+    taken = meter_interleaved(bank.calls, bank, now_s=lambda: bank.clock_s, most_s=0.5)
+    assert [len(each) for both in taken for each in both.values()] == [5] * 4
+    assert bank.clock_s < 0.6
+
+
 def test_a_meter_that_stands_still_decides_nothing() -> None:
     verdict = Bank(plan=0, frozen=0).verdict()
     assert (verdict.verdict, verdict.runs) == ("not timed", "baseline")

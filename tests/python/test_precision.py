@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 import torchalgo
-from support.nets import arguments, run_plan, without_single_layout
+from support.nets import arguments, run_plan
 from torchalgo import _C, dynamo
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._ir.overrides import names_type
@@ -198,8 +198,7 @@ def test_a_program_in_cpp_gives_equal_bits(
 def test_each_of_several_shapes_has_a_plan_with_the_types(tmp_path: Path) -> None:
     net, shapes = small(), [(1, 3, 16, 16), (2, 3, 24, 20)]
     options = arguments(max_error=1e-2, **{**QUICK, "budget_s": 8.0})
-    with without_single_layout():
-        tuned = torchalgo.optimize(net, shapes=shapes, overrides=ALL, **options)
+    tuned = torchalgo.optimize(net, shapes=shapes, overrides=ALL, **options)
     plans = [dataclasses.replace(plan, guard=None) for plan in tuned.plans.values()]
     fast = torchalgo.optimize(net, shapes=shapes, plan=plans, **arguments())
     fast.save(tmp_path / "net.pt")

@@ -279,7 +279,6 @@ def never(*_: Any, **__: Any) -> Any:
 
 
 @needs_trees
-@pytest.mark.usefixtures("optimum")
 def test_nothing_is_measured_and_the_plan_says_so(
     store_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ def test_a_convolution_is_profiled_in_all_three_directions() -> None:
         times = [r.median_us for r in rows if r.is_supported]
         assert len(times) >= 2 and None not in times
         assert times == sorted(times)
-        assert all(r.samples >= 3 for r in rows if r.is_supported)
+        assert all(r.samples >= 2 for r in rows if r.is_supported)
         checked = [r for r in rows if r.is_supported and r.rel_error is not None]
         assert checked and all(r.rel_error < 1e-4 for r in checked)
         assert all(r.reason and r.median_us is None for r in rows if not r.is_supported)

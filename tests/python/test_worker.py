@@ -101,7 +101,7 @@ def test_a_check_that_ends_the_worker_fails_for_its_candidate_alone(make_bench: 
 
 
 def test_no_memory_is_the_failure_of_the_one_that_wants_it(make_bench: MakeBench) -> None:
-    bench = make_bench(memory_limit_bytes=1 << 30, cpu__direct="memory")
+    bench = make_bench(cpu__direct="memory")
     bench._least_limit_s = 60.0  # filling memory takes its time
     taken = bench.measure(TASKS, **OPTIONS)
     assert [bool(samples.ns) for samples in taken] == [True, False, True, True]

@@ -51,8 +51,8 @@ from torchalgo._plan.preparation import Prepared, prepare_each, quick_run_s
 from torchalgo._plan.result import Result
 from torchalgo._plan.start_tuning import start_tuning
 from torchalgo._refine.bf16_hint import tell_bf16
+from torchalgo._refine.contest import Contest, plan_of, result_of
 from torchalgo._refine.end_of_call import CallBudget
-from torchalgo._refine.finalists import Contest, Finalists, result_of
 from torchalgo._refine.refinement import Refinement
 from torchalgo._run.apply import apply_plan, leave_as_it_is, tell_outcome
 from torchalgo._run.as_given import AsGiven
@@ -133,9 +133,8 @@ def optimize(
         settings: the rare options, see torchalgo.Settings. None: all of them have their defaults.
 
     Returns: an Optimized module with the same result up to rounding. `print(fast.plan)` explains
-        the plan. `fast.runs` is usually "plan". It is "single_layout" if the best plan in one
-        layout was faster when timed; `fast.plan` then describes that plan. It is "baseline" if
-        PyTorch was faster or nothing was timed. "Faster" means at 95 % confidence. It is "parts" if
+        the plan. `fast.runs` is usually "plan". It is "baseline" if PyTorch was faster or nothing
+        was timed. "Faster" means at 95 % confidence. It is "parts" if
         only parts of the model can be planned, and "original" if none can, for example because its
         Python code reads values of tensors. Then `plan` is None and the rest runs as it was given,
         see "Models that cannot be captured" in docs/calls.md.
@@ -201,14 +200,21 @@ def _worst_error(fast: nn.Module, model: nn.Module, calls: Sequence[ModelCall]) 
 
 
 def plan_calls(
-    options: Options, model: nn.Module, calls: Sequence[ModelCall], plans: Plans | None
+    options: Options,
+    model: nn.Module,
+    calls: Sequence[ModelCall],
+    plans: Plans | None,
+    deadline: Deadline | None = None,
 ) -> Planned:
-    """Plans calls of `model`, or applies `plans` if they are given. It is Original's planner."""
+    """Plans calls of `model`, or applies `plans` if they are given. It is Original's planner.
+
+    Args:
+        deadline: that of a part of a call. None: the call begins now.
+    """
     if plans is not None:
         options = dataclasses.replace(options, plan=plans, overrides=None, mode="tune")
-    deadline = Deadline(budget_of_call(options.budget_s, len(calls)))
-    whole_s = options.whole_budget_s or deadline.budget_s
-    options = dataclasses.replace(options, whole_budget_s=whole_s)
+    if deadline is None:
+        deadline = Deadline(budget_of_call(options.budget_s, len(calls)))
     call = CallContext.start(deadline, Progress(options.progress))
     if hooks := hooks_of(model):
         call.progress.say(
@@ -243,10 +249,7 @@ def _plan_whole(
     with call.timings.step("values"):
         models = as_tensor_models(model, calls, kept, options.autocast)
     each = options_of_each(options, [one.inputs for one in models])
-    with call.progress.watched(lambda: call.timings.now), contextlib.ExitStack() as opened:
-        store = None
-        if options.plan is None:
-            store = opened.enter_context(_open_store(options, call))
+    with call.progress.watched(lambda: call.timings.now), _open_store(options, call) as store:
         results = _plan_each(models, each, store, call)
     formats = {key: known for one in models for key, known in one.formats.items()}
     timed = tuple(dataclasses.replace(one, timings=call.timings.all()) for one in results)
@@ -255,6 +258,8 @@ def _plan_whole(
 
 def _open_store(options: Options, call: CallContext) -> CostStore:
     """Opens the cost database. Starts the worker if the database has no cost of this machine."""
+    if options.plan is not None:  # it is applied as it is
+        return CostStore.of_call(False, is_fresh=False)
     with call.timings.step("look up"):
         store = CostStore.of_call(options.cost_db, is_fresh=options.fresh)
         if options.fresh or not store.has_any(texts_here()):
@@ -265,7 +270,7 @@ def _open_store(options: Options, call: CallContext) -> CostStore:
 def _plan_each(
     models: Sequence[TensorModel],
     options: Sequence[Options],
-    store: CostStore | None,
+    store: CostStore,
     call: CallContext,
 ) -> list[Result]:
     """Returns one result for each set of inputs. After Ctrl-C, returns the results so far.
@@ -286,7 +291,7 @@ def _plan_each(
             say(f"plan {len(results) + 1} of {len(names)}, for inputs {name}")
         try:
             part = call.part(len(names) - len(results))
-            results.append(optimize_prepared(one, own, store, call=part))
+            results.append(optimize_prepared(one, own, store, part))
         except KeyboardInterrupt:
             if not results:
                 raise
@@ -302,20 +307,15 @@ def _plan_each(
 def optimize_prepared(
     prepared: Prepared,
     options: Options,
-    store: CostStore | None,
+    store: CostStore,
+    call: CallContext,
     bench: Bench | None = None,
-    call: CallContext | None = None,
 ) -> Result:
     """Does the steps after the model was prepared, for one set of inputs.
 
     Args:
-        store: the cost database; None: costs are not stored.
         bench: the functions that measure. None: this machine's.
-        call: the timings, the time and the progress of the call. None: a call that begins now.
     """
-    if call is None:
-        deadline = Deadline(budget_of_call(options.budget_s))
-        call = CallContext.start(deadline, Progress(options.progress))
     if not has_convolutions(prepared.graph):
         return leave_as_it_is(prepared, options, call.progress)
     with call.timings.step("find"):
@@ -334,18 +334,19 @@ def optimize_prepared(
     tuning, objective = start_tuning(
         prepared, found, options, store, bench, call, has_time=has_time
     )
+    budget.least_sample_s = objective.least_sample_s
     chosen = Refinement(prepared, tuning, objective, options, budget).choose()
     call.progress.finish("planned", is_whole=not tuning.is_stopped)
     describe = Describer(
         prepared.graph, prepared.inputs, prepared.notes, prepared.dims, tuning, objective
     )
-    finalists = Finalists.of(chosen, prepared, describe)
+    plan = plan_of(chosen, prepared, describe)
     if tuning.is_interrupted:
         budget.hurry()
-    plan, scripted = Contest(prepared, options, objective, budget).decide(finalists)
+    plan, scripted = Contest(prepared, options, objective, budget).decide(plan, chosen.tuned)
     tell_outcome(call.progress, plan)
-    result = result_of(plan, scripted, chosen, finalists, prepared)
-    if options.fresh and objective.verdicts is not None and tuning.is_kept:
+    result = result_of(plan, scripted, chosen, prepared, options, describe)
+    if options.fresh and tuning.is_kept:
         objective.verdicts.forget_older(tuning.rules.primitives)
     if result.is_interrupted:
         return result

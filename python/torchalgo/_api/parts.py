@@ -35,14 +35,14 @@ def plan_parts(
     options: Options,
     model: nn.Module,
     calls: Sequence[ModelCall],
-    planner: Callable[[Options, nn.Module, Sequence[ModelCall], Any], Planned],
+    planner: Callable[..., Planned],
     call: CallContext,
 ) -> dict[str, Optimized]:
     """Returns plans of the largest submodules that can be captured and have convolutions.
 
     Args:
         calls: the calls of the whole model, which show what its submodules are called with.
-        planner: plans calls of a submodule with such options; its last argument is None.
+        planner: plans calls of a submodule as plan_calls does.
 
     Raises: torchalgo.Error if an override names no layer of a part, or cannot be kept.
     """
@@ -53,10 +53,11 @@ def plan_parts(
         part = model.get_submodule(name)
         seconds = max(1.0, call.part(len(found) - i).deadline.budget_s)
         own = dataclasses.replace(options, budget_s=seconds, overrides=overrides.get(name))
+        deadline = call.within(seconds).deadline
         call.progress.say(f"part {i + 1} of {len(found)}: {name}")
         original = Original(part, functools.partial(planner, own))
         try:
-            result = original.plan(of_part)
+            result = original.plan(of_part, deadline=deadline)
         except Error as problem:
             if problem.code in _OF_OVERRIDES:
                 raise

@@ -22,7 +22,6 @@ from torchalgo import _C
 from torchalgo._base.processor_load import warn_if_busy
 from torchalgo._base.stats import median_noise
 from torchalgo._C import Error
-from torchalgo._capture.freeze import as_inputs
 from torchalgo._capture.settings import allows_coarse_types
 from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.choices import DType
@@ -33,29 +32,27 @@ from torchalgo._ir.plan import format_bytes
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
 from torchalgo._ir.problems import (
     Directions,
+    LayerProblem,
     bare_convolution,
-    check_directions,
-    check_dtype,
     dtype_of,
-    gradient_of,
     is_other_operation,
-    problems_of,
-    with_direction,
-    with_dtype,
 )
 from torchalgo._measure.componentwise import errors_of
 from torchalgo._measure.sampling import Bench
 from torchalgo._plan.candidates import (
     DeviceLike,
+    OfferedPrimitive,
+    ask,
+    asked_layers,
     default_device,
     describe_device,
     find_device,
+    some_of,
 )
 
 MAX_COLUMNS = 100
-FINALIST_RATIO = 2.0  # primitives that take at most this many times the fastest's time go on
 MOST_AT_ONCE = 32  # the most primitives in the same rounds
-MOST_SAMPLES = 51
+ROUNDS = 17  # samples of a primitive that is not slow; a noisy one has up to three times as many
 TIMING_SHARE = 0.6  # the part of the budget for timing; checks have the rest
 RUNTIME_COMPILED = "is compiled when it first runs, which takes seconds: see runtime_compiled"
 # Bytes that are read before each sample. So weights come from memory, as in a usual network.
@@ -65,30 +62,22 @@ _HEAD = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ProfileRow:
+@dataclass(frozen=True, kw_only=True)
+class ProfileRow(OfferedPrimitive):
     """A row of a Profile: one algorithm on one problem.
 
     If the algorithm is not supported, it has no times, and `reason` says why.
     """
 
     problem: str
-    primitive: str
-    src: str
-    dst: str
-    median_us: float | None
-    noise_us: float | None  # half the 95 % interval of the median; with < 4 samples half the range
-    samples: int
-    workspace_bytes: int
-    is_deterministic: bool
-    is_runtime_compiled: bool
-    numerics: list[str]
-    hidden_bytes: int | None  # bytes that it copies between layouts inside; None: unknown
-    rel_error: float | None  # relative L2 to a result in f64; None: not checked
+    median_us: float | None = None
+    noise_us: float | None = None  # half the median's 95 % interval; half the range if < 4 samples
+    samples: int = 0
+    rel_error: float | None = None  # relative L2 to a result in f64; None: not checked
     # The error of a single result beside a large value: Settings(max_componentwise_error). None:
     # not tried, or no convolution.
-    componentwise_error: float | None
-    reason: str  # "": it is supported
+    componentwise_error: float | None = None
+    reason: str = ""  # "": it is supported
 
     @property
     def is_supported(self) -> bool:
@@ -193,31 +182,21 @@ def profile(
     Returns: a Profile with a row for each algorithm and problem.
     Raises: torchalgo.Error if an argument is invalid, or if the device is not in this machine.
     """
-    found = check_directions(directions, "profile")
-    word = check_dtype(dtype, "profile")
     if budget_s <= 0:
         raise Error(f"TA1001 profile: budget_s={budget_s}, expected a number of seconds above 0")
-    layers: dict[str, list[str]] = {}
     where = find_device(default_device(target, example_inputs) if device is None else device)
-    if isinstance(target, str) and not found:
-        named = [("", str(_C.parse_problem(target)))]
-    elif isinstance(target, str):
-        spelled = bare_convolution(target, "profile")
-        named = [("", with_direction(spelled, direction)) for direction in found]
-    else:
-        found = found or ("fwd",)
-        inputs = _inputs(target, example_inputs)
-        problems = problems_of(target, inputs, where.kind)
-        named = [(name, gradient_of(p, direction)) for name, p in problems for direction in found]
+    if isinstance(target, str) and directions is not None:
+        target = bare_convolution(target, "profile")
+    named = asked_layers(target, example_inputs, where, directions, dtype, "profile")
     if where.kind == "cuda" and where.index < 0:
         raise Error(
             f"TA5006 profile: {where.name} is only described, so nothing can run on it;"
             " torchalgo.candidates(..., device=...) lists its candidates without running them"
         )
+    layers: dict[str, list[str]] = {}
     for name, problem in named:
-        names = layers.setdefault(with_dtype(problem, word) if word else problem, [])
-        if name not in names:
-            names.append(name)
+        if name not in layers.setdefault(problem, []):
+            layers[problem].append(name)
     effort = _Effort(
         budget_s, max_error if check else None, workspace_limit_bytes, runtime_compiled,
         allows_coarse_types(max_error),
@@ -229,19 +208,6 @@ def profile(
         _bench_on(where).release()
     name = describe_device(where) or f"{where.name}, {where.threads} threads"
     return Profile(name, layers, rows)
-
-
-def _inputs(module: nn.Module, example_inputs: Any) -> tuple[Any, ...]:
-    if not isinstance(module, nn.Module):
-        raise Error(
-            f"TA4008 profile: target is {type(module).__name__}, expected a module or the text of a"
-            " problem"
-        )
-    if example_inputs is None:
-        raise Error(
-            "TA4008 profile: got a module without its input: call profile(module, torch.rand(...))"
-        )
-    return as_inputs(example_inputs)
 
 
 # ---- measuring -----------------------------------------------------------------------------------
@@ -260,114 +226,81 @@ class _Effort:
 
 def _measured(problem: str, device: _C.Device, effort: _Effort) -> list[ProfileRow]:
     started = time.monotonic()
-    offered, offered_traits, refusals = _C.offers_of(
-        problem, effort.limit_bytes, device, effort.coarse_types
-    )
+    layer = ask(LayerProblem("", problem), device, effort.limit_bytes, effort.coarse_types)
     # A view is not measured. It does no work, but outside its graph it would have to copy.
-    moved = [i for i, p in enumerate(offered) if not _C.is_view(p.name)]
-    primitives, traits = [offered[i] for i in moved], [offered_traits[i] for i in moved]
-    is_left_out = [t.is_runtime_compiled and not effort.runtime_compiled for t in traits]
+    offered = [o for o in layer.offered if not _C.is_view(o.primitive)]
+    tasks = [(problem, _C.Primitive(o.primitive, o.src, o.dst, o.workspace_bytes)) for o in offered]
+    is_left_out = [o.is_runtime_compiled and not effort.runtime_compiled for o in offered]
     failures = [RUNTIME_COMPILED if left_out else "" for left_out in is_left_out]
-    times = _times(problem, primitives, failures, device, TIMING_SHARE * effort.budget_s)
-    errors: list[float | None] = [None] * len(primitives)
+    bench = _bench_on(device)
+    times = _times(tasks, failures, bench, TIMING_SHARE * effort.budget_s)
+    errors: dict[int, float] = {}
     if effort.bound is not None:
         allowed = max(effort.bound, COARSE_BOUND.get(dtype_of(problem), 0.0))
-        order = sorted((statistics.median(ns), i) for i, ns in enumerate(times) if ns)
         has_passed = False
-        for _, i in order:
+        for _, i in sorted((statistics.median(ns), i) for i, ns in enumerate(times) if ns):
             if has_passed and time.monotonic() - started > effort.budget_s:
                 break
-            ((errors[i], failures[i]),) = _bench_on(device).check(problem, [primitives[i]], allowed)
+            ((errors[i], failures[i]),) = bench.check(problem, [tasks[i][1]], allowed)
             has_passed |= not failures[i]
             times[i] = times[i] if not failures[i] else []
-    passed = [i for i, error in enumerate(errors) if error is not None and not failures[i]]
-    tried = errors_of([(problem, primitives[i]) for i in passed], _bench_on(device))
-    componentwise = {
-        i: None if why else error for i, (error, why) in zip(passed, tried, strict=True)
-    }
-    rows = []
-    for i, (p, t) in enumerate(zip(primitives, traits, strict=True)):
-        us = [ns / 1000 for ns in times[i]]
-        rows.append(
-            ProfileRow(
-                problem=problem,
-                primitive=p.name,
-                src=p.src,
-                dst=p.dst,
-                median_us=statistics.median(us) if us else None,
-                noise_us=_spread(us) if us else None,
-                samples=len(us),
-                workspace_bytes=p.workspace_bytes,
-                is_deterministic=t.is_deterministic,
-                is_runtime_compiled=t.is_runtime_compiled,
-                numerics=list(t.numerics),
-                hidden_bytes=t.hidden_bytes,
-                rel_error=errors[i],
-                componentwise_error=componentwise.get(i),
-                reason=failures[i],
-            )
+    passed = [i for i in errors if not failures[i]]
+    tried = errors_of([tasks[i] for i in passed], bench)
+    componentwise = {i: error for i, (error, why) in zip(passed, tried, strict=True) if not why}
+    rows = [
+        ProfileRow(
+            **vars(o),
+            problem=problem,
+            median_us=statistics.median(ns) / 1000 if ns else None,
+            noise_us=_spread(ns) / 1000 if ns else None,
+            samples=len(ns),
+            rel_error=errors.get(i),
+            componentwise_error=componentwise.get(i),
+            reason=failures[i],
         )
+        for i, (o, ns) in enumerate(zip(offered, times, strict=True))
+    ]
     rows.sort(key=lambda r: (r.median_us is None, r.median_us or 0.0, r.primitive, r.src, r.dst))
-    return rows + [_refused(problem, r) for r in refusals]
+    refused = [
+        ProfileRow(r.primitive, "", "", 0, problem=problem, reason=r.reason) for r in layer.refused
+    ]
+    return rows + refused
 
 
 def _bench_on(device: _C.Device) -> Bench:
     return Bench.on(None if device.kind == "cpu" else device)
 
 
-def _spread(us: list[float]) -> float:
-    return median_noise(us) if len(us) >= 4 else (max(us) - min(us)) / 2
-
-
-def _refused(problem: str, refusal: _C.Refusal) -> ProfileRow:
-    return ProfileRow(
-        problem, refusal.primitive, "", "", None, None, 0, 0, True, False, [], None, None, None,
-        refusal.reason,
-    )  # fmt: skip
+def _spread(ns: list[float]) -> float:
+    return median_noise(ns) if len(ns) >= 4 else (max(ns) - min(ns)) / 2
 
 
 def _times(
-    problem: str,
-    primitives: Sequence[_C.Primitive],
-    failures: list[str],
-    device: _C.Device,
-    budget_s: float,
+    tasks: Sequence[tuple[str, _C.Primitive]], failures: list[str], bench: Bench, budget_s: float
 ) -> list[list[float]]:
-    """Times the primitives whose `failures` are empty. Returns their times in ns.
+    """Times the tasks whose `failures` are empty. Returns their times in ns.
 
-    Puts the reason of each new failure into `failures`. Such primitives have no times.
+    Puts the reason of each new failure into `failures`. Such tasks have no times.
 
-    First, a few samples of all primitives are taken, then more samples of the fast ones. Samples
-    are interleaved. Calls are short, so that Ctrl-C takes effect soon. They time few primitives at
-    once, since each has its own buffers.
+    They race, in interleaved rounds: slow ones get fewer samples. Few are timed at once, since each
+    has its own buffers.
     """
-    bench = _bench_on(device)
-    times: list[list[float]] = [[] for _ in primitives]
-    started = time.monotonic()
-
-    def take(chosen: Sequence[int], rounds: int, part_s: float) -> None:
-        tasks = [(problem, primitives[i]) for i in chosen]
-        taken = bench.measure(
-            tasks, warmup=1, rounds=rounds, budget_s=part_s, cold_bytes=COLD_BYTES, seed=0
-        )
-        for i, result in zip(chosen, taken, strict=True):
-            times[i] += result.ns
-            if result.failure or not times[i]:
-                failures[i] = result.failure or "gave no samples"
-                times[i] = []
-
+    times: list[list[float]] = [[] for _ in tasks]
     untimed = [i for i, failure in enumerate(failures) if not failure]
     for first in range(0, len(untimed), MOST_AT_ONCE):
         chosen = untimed[first : first + MOST_AT_ONCE]
-        take(chosen, 3, budget_s / 3 * len(chosen) / len(untimed))
-    while (left := budget_s - (time.monotonic() - started)) > 0:
-        medians = {i: statistics.median(ns) for i, ns in enumerate(times) if ns}
-        most = FINALIST_RATIO * min(medians.values(), default=0.0)
-        fast = sorted((ns, i) for i, ns in medians.items() if ns <= most)[:MOST_AT_ONCE]
-        chosen = [i for _, i in fast if len(times[i]) < MOST_SAMPLES]
-        if not chosen:
-            break
-        take(chosen, 9, min(left, 1.0))
+        taken = bench.measure(
+            [tasks[i] for i in chosen],
+            warmup=1,
+            rounds=ROUNDS,
+            budget_s=budget_s * len(chosen) / len(untimed),
+            cold_bytes=COLD_BYTES,
+            seed=0,
+            race=True,
+        )
+        for i, result in zip(chosen, taken, strict=True):
+            times[i] = [] if result.failure else result.ns
+            failures[i] = result.failure or ("" if result.ns else "gave no samples")
     return times
 
 
@@ -416,12 +349,6 @@ def _refusals(rows: list[ProfileRow]) -> list[str]:
             reasons.setdefault(without_layouts(row.reason), []).append(row.primitive)
     lines = []
     for reason, names in reasons.items():
-        shown = sorted(set(names), key=names.index)
-        text = ", ".join(shown[:6]) + (f" and {len(shown) - 6} more" if len(shown) > 6 else "")
-        lines += textwrap.wrap(
-            f"not supported: {text}: {' '.join(reason.split())}",
-            MAX_COLUMNS,
-            initial_indent="  ",
-            subsequent_indent="    ",
-        )
+        text = f"not supported: {some_of(names, 6)}: {' '.join(reason.split())}"
+        lines += textwrap.wrap(text, MAX_COLUMNS, initial_indent="  ", subsequent_indent="    ")
     return lines

@@ -34,7 +34,8 @@ class CallContext:
 
     def within(self, seconds: float) -> CallContext:
         """Returns the context of steps that may take so many seconds from now on."""
-        return dataclasses.replace(self, deadline=Deadline(seconds, self.deadline.now_s))
+        whole = self.deadline
+        return dataclasses.replace(self, deadline=Deadline(seconds, whole.now_s, whole.call_s))
 
     def part(self, parts_left: float) -> CallContext:
         """Returns the context of the next plan: one of so many parts of the time that is left.

@@ -38,9 +38,19 @@ class Deadline:
 
     STEPS = ("measure", "check", "finish")
 
-    def __init__(self, budget_s: float | None, now_s: Callable[[], float] = time.monotonic) -> None:
-        """Starts the budget now. There is no end if `budget_s` is None or infinite."""
+    def __init__(
+        self,
+        budget_s: float | None,
+        now_s: Callable[[], float] = time.monotonic,
+        call_s: float | None = None,
+    ) -> None:
+        """Starts the budget now. There is no end if `budget_s` is None or infinite.
+
+        Args:
+            call_s: the budget of the whole call, if this is the deadline of a part of it.
+        """
         self.budget_s = math.inf if budget_s is None else budget_s
+        self.call_s = self.budget_s if call_s is None else call_s
         self.now_s = now_s
         self._end = now_s() + self.budget_s
         self._kept = dict.fromkeys(self.STEPS, 0.0)

@@ -209,7 +209,6 @@ class Options(Settings):
     objective: Objective = "latency"
     max_error: float = MAX_ERROR
     autocast: bool = False  # for calls inside of torch.autocast in bf16
-    whole_budget_s: float = 0.0  # of the call of which this is one plan or one part
 
     @property
     def has_coarse_types(self) -> bool:

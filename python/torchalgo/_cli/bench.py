@@ -23,7 +23,7 @@ from torchalgo._cli.tuning_flags import (
     loaded,
     need_input,
     plans_in,
-    print_json,
+    print_result,
     refuse,
 )
 from torchalgo._measure.guard import PLAN
@@ -53,10 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if args.processes is not None:
         refuse(args, "--processes", "--training", "--compile", "--device")
     times = _times(args)
-    if args.json:
-        print_json(times.records())
-    else:
-        print(times)
+    print_result(args, times.records(), times)
     return 0
 
 

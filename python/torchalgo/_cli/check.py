@@ -18,7 +18,7 @@ from torchalgo._base.compare_outputs import output_error
 from torchalgo._C import Error, matches_name
 from torchalgo._capture.example_calls import random_inputs
 from torchalgo._capture.settings import Settings
-from torchalgo._cli.tuning_flags import loaded, need_input, print_json, refuse
+from torchalgo._cli.tuning_flags import loaded, need_input, print_result, refuse
 from torchalgo._ir.choices import near
 from torchalgo._ir.costs import MAX_ERROR
 from torchalgo._ir.overrides import some
@@ -70,19 +70,15 @@ def _check_outputs(args: argparse.Namespace) -> int:
                 agree += int((got.argmax(1) == want.argmax(1)).sum())
                 count += len(want)
     passed = worst <= bound
-    if args.json:
-        print_json(
-            {
-                "samples": len(data),
-                "max_rel_error": worst,
-                "top1_agreement": agree / count if count else None,
-                "passed": passed,
-            }
-        )
-    else:
-        top1 = f", top-1 agrees on {agree} of {count}" if count else ""
-        verdict = f"(bound {bound:.0e}){top1}: {'ok' if passed else 'FAILS'}"
-        print(f"{len(data)} samples: relative L2 at most {worst:.2e} {verdict}")
+    found = {
+        "samples": len(data),
+        "max_rel_error": worst,
+        "top1_agreement": agree / count if count else None,
+        "passed": passed,
+    }
+    top1 = f", top-1 agrees on {agree} of {count}" if count else ""
+    verdict = f"(bound {bound:.0e}){top1}: {'ok' if passed else 'FAILS'}"
+    print_result(args, found, f"{len(data)} samples: relative L2 at most {worst:.2e} {verdict}")
     return 0 if passed else EXIT_ERROR
 
 
@@ -148,17 +144,11 @@ def _check_proof(args: argparse.Namespace) -> int:
     try:
         checked = check_plan(plan)
     except Error as problem:
-        if args.json:
-            print_json({"passed": False, "reason": str(problem)})
-        else:
-            print(f"FAILS: {problem}")
+        print_result(args, {"passed": False, "reason": str(problem)}, f"FAILS: {problem}")
         return EXIT_ERROR
-    if args.json:
-        print_json({"passed": True, "reason": "", **dataclasses.asdict(checked)})
-    else:
-        print(
-            f"{checked}\nok: what is called proven above holds; the rest is not part of the proof"
-        )
+    ok = "ok: what is called proven above holds; the rest is not part of the proof"
+    data = {"passed": True, "reason": "", **dataclasses.asdict(checked)}
+    print_result(args, data, f"{checked}\n{ok}")
     return 0
 
 
@@ -187,11 +177,10 @@ def _check_primitive(args: argparse.Namespace) -> int:
          "failure": failure}
         for p, (error, failure) in zip(chosen, results, strict=True)
     ]  # fmt: skip
-    if args.json:
-        print_json(records)
-    else:
-        for r in records:
-            verdict = f"FAILS: {r['failure']}" if r["failure"] else "ok"
-            layouts = f"{r['src']}->{r['dst']}"
-            print(f"{r['primitive']}  {layouts}  relative L2 {r['rel_error']:.2e}  {verdict}")
+    lines = [
+        f"{r['primitive']}  {r['src']}->{r['dst']}  relative L2 {r['rel_error']:.2e}"
+        f"  {'FAILS: ' if r['failure'] else 'ok'}{r['failure']}"
+        for r in records
+    ]
+    print_result(args, records, "\n".join(lines))
     return EXIT_ERROR if any(r["failure"] for r in records) else 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from torchalgo._base.write_file import write_file
 from torchalgo._C import Error
+from torchalgo._cli.tuning_flags import print_result
 from torchalgo._report.difference import Comparison, compare
 from torchalgo._report.page import html_page
 from torchalgo._report.subject import Subject
@@ -36,10 +36,9 @@ def run(args: argparse.Namespace) -> int:
     }
     if args.report is not None:
         _write_page(list(found.values()), args)
-    if args.json:
-        print(json.dumps({shape: _as_data(item) for shape, item in found.items()}, indent=1))
-    else:
-        print("\n\n".join(f"plans for {shape}\n{item}" for shape, item in found.items()))
+    texts = [f"plans for {shape}\n{item}" for shape, item in found.items()]
+    data = {shape: _as_data(item) for shape, item in found.items()}
+    print_result(args, data, "\n\n".join(texts))
     return 0
 
 

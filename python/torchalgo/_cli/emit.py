@@ -7,7 +7,7 @@ import argparse
 import dataclasses
 
 from torchalgo._api.emit import emit
-from torchalgo._cli.tuning_flags import print_json
+from torchalgo._cli.tuning_flags import print_result
 from torchalgo._run.load import load
 
 
@@ -16,8 +16,6 @@ def run(args: argparse.Namespace) -> int:
     written = emit(
         load(args.source), args.folder, isa=args.isa, threads=args.threads, name=args.name
     )
-    if args.json:
-        print_json(dataclasses.asdict(written) | {"folder": str(written.folder)})
-    else:
-        print(written)
+    data = dataclasses.asdict(written) | {"folder": str(written.folder)}
+    print_result(args, data, written)
     return 0

@@ -17,7 +17,7 @@ from torchalgo._cli.tuning_flags import (
     error_arguments,
     loaded,
     need_input,
-    print_json,
+    print_result,
     refuse,
     tuning_arguments,
 )
@@ -58,10 +58,7 @@ def _print_candidates(args: argparse.Namespace, target: Any, inputs: Any = None)
     # A model is on its device already. The device of a problem may be one that is not here.
     where = args.device if inputs is None else None
     found = candidates(target, inputs, device=where, **error_arguments(args))
-    if args.json:
-        print_json([dataclasses.asdict(layer) for layer in found])
-    else:
-        print(found)
+    print_result(args, [dataclasses.asdict(layer) for layer in found], found)
     return 0
 
 
@@ -110,10 +107,8 @@ def _explain_model(args: argparse.Namespace) -> int:
             optimized.report(args.report, front=front, measure_s=args.measure)
     if front is None or args.report is not None:
         _print(args, list(optimized.plans.values()))
-    elif args.json:
-        print_json([_point(point, args.over) for point in front])
     else:
-        print(front)
+        print_result(args, [_point(point, args.over) for point in front], front)
     return end_code(optimized.is_interrupted, "the plan is of the costs measured so far")
 
 

@@ -19,7 +19,7 @@ from torchalgo._cli.tuning_flags import (
     end_code,
     loaded,
     plans_in,
-    print_json,
+    print_result,
     tuning_arguments,
 )
 from torchalgo._ir.plan import plans_to_json, save_plans
@@ -50,12 +50,10 @@ def run(args: argparse.Namespace) -> int:
         save_plans(plans, args.plan_out)
     if args.report is not None:
         optimized.report(args.report)
-    if args.json:
-        texts = json.loads(plans_to_json(plans))
-        what = {"plans": texts["plans"]} if len(plans) > 1 else {"plan": texts}
-        print_json({"output": str(args.output), "runs": optimized.runs, **what})
-    else:
-        print(short_report(plans, args.output), end="")
+    texts = json.loads(plans_to_json(plans))
+    what = {"plans": texts["plans"]} if len(plans) > 1 else {"plan": texts}
+    data = {"output": str(args.output), "runs": optimized.runs, **what}
+    print_result(args, data, short_report(plans, args.output).removesuffix("\n"))
     if args.timings:
         print(f"optimize took {timings_text(optimized.timings)}", file=sys.stderr)
     return end_code(optimized.is_interrupted, f"{args.output} runs the costs measured so far")
@@ -87,11 +85,8 @@ def _plan_training(args: argparse.Namespace) -> int:
     planned = optimize_training(model, random_inputs(model, args.input), plan=plan, **arguments)
     if args.plan_out is not None:
         planned.plan.save(args.plan_out)
-    if args.json:
-        texts = [json.loads(plans_to_json([region])) for region in planned.plan.regions]
-        print_json({"runs": planned.runs, "regions": texts})
-    else:
-        print(planned.plan)
+    texts = [json.loads(plans_to_json([region])) for region in planned.plan.regions]
+    print_result(args, {"runs": planned.runs, "regions": texts}, planned.plan)
     return end_code(planned.is_interrupted, "the plan is of the costs measured so far")
 
 

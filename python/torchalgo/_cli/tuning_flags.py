@@ -91,8 +91,9 @@ def plans_in(path: Path) -> Plan | dict[str, Plan]:
     return plans if len(plans) > 1 else next(iter(plans.values()))
 
 
-def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=1))
+def print_result(args: argparse.Namespace, data: Any, text: object) -> None:
+    """Prints `data` as JSON with `--json`, otherwise `text`."""
+    print(json.dumps(data, indent=1) if args.json else text)
 
 
 def end_code(is_interrupted: bool, note: str) -> int:

@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Costs, the keys that they belong to, and the protocol of a file that stores them."""
+"""Costs, and the keys that they belong to."""
 
 from __future__ import annotations
 
 import functools
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 
 from torchalgo import _C
 from torchalgo._C import matches_name
-from torchalgo._ir.failures import Failure
-
-if TYPE_CHECKING:
-    from torchalgo._ir.bounds import Peaks
 
 TICKS_PER_NS = 1024
 # The default of all bounds of errors: relative L2 of a convolution against f64, and of outputs
@@ -128,20 +124,6 @@ class Passed(NamedTuple):
         comparison.
         """
         return bound >= self.bound
-
-
-class CostFile(Protocol):
-    """A file of costs that tuning reads and extends. DeviceCosts says what each method does."""
-
-    def read(self, keys: Iterable[Key] | None = None) -> dict[Key, Cost]: ...
-    def append(self, costs: Mapping[Key, Cost]) -> bool: ...
-    def read_peaks(self) -> Peaks | None: ...
-    def keep_peaks(self, peaks: Peaks) -> None: ...
-    def read_checks(self, keys: Iterable[Key]) -> dict[Key, Passed]: ...
-    def append_checks(self, checks: Mapping[Key, Passed]) -> bool: ...
-    def read_failures(self, keys: Iterable[Key]) -> dict[Key, Failure]: ...
-    def append_failures(self, failures: Mapping[Key, Failure]) -> bool: ...
-    def forget_failures(self, keys: Iterable[Key], *, checked: bool) -> None: ...
 
 
 def environment(device: _C.Device | None = None) -> dict[str, str]:

@@ -13,7 +13,7 @@ from torchalgo._C import matches_name
 from torchalgo._ir.bounds import family_of
 from torchalgo._ir.costs import Key, key_of
 from torchalgo._ir.names import is_atens, is_linear
-from torchalgo._ir.overrides import COMPONENTWISE, is_convolution
+from torchalgo._ir.overrides import COMPONENTWISE
 from torchalgo._ir.problems import has_convolution, is_activation
 
 Item = TypeVar("Item")
@@ -67,7 +67,6 @@ class Rules:
         for candidate in transforms:
             self.primitives[key_of(candidate.problem, candidate.primitive)] = candidate.primitive
         self._activations = {n for n, node in enumerate(graph.nodes) if is_activation(node.problem)}
-        self._convolutions = {n for n, node in enumerate(graph.nodes) if is_convolution(node)}
         # A view costs nothing by construction. It is never measured, and is no rival of others.
         measured = [key for key in self.primitives if not _C.is_view(key.primitive)]
         self._places = grouped(measured, _place)
@@ -161,19 +160,6 @@ class Rules:
     def alone(self) -> list[Key]:
         """Returns the candidates that compute one node, with or without activations behind it."""
         return [c.key for c in self.all if self._is_alone(c) and self.allows(c)]
-
-    def of_convolutions(self) -> list[list[Key]]:
-        """Returns, for each convolution, the candidates that compute it alone.
-
-        They may include the activations behind it. Convolutions without such a candidate are left
-        out.
-        """
-        alone = [
-            c
-            for c in self.all
-            if c.anchor in self._convolutions and self._is_alone(c) and self.allows(c)
-        ]
-        return [[c.key for c in own] for own in grouped(alone, lambda c: c.anchor).values()]
 
     def _is_alone(self, offer: Offered) -> bool:
         return all(node in self._activations for node in offer.covers[1:])

@@ -92,22 +92,21 @@ class Checker:
         self._state, self._bench, self._sampler = state, bench, sampler
         self._deadline, self._progress, self._device = call.deadline, call.progress, device
         self._pace = Pace(2.0)
-        # The time for measuring and checking, at the start or when measuring was resumed last.
-        self.time_s = max(0.0, self._deadline.left_s("check"))
+        self._time_s = max(0.0, self._deadline.left_s("check"))  # for measuring and checking
         self._is_short = False  # True: checks run on smaller images
         self.on_crop: set[Key] = set()
 
     def reserve(self, keys: Iterable[Key]) -> None:
         """Reserves the time to check `keys`.
 
-        If this is more than CHECKS_SHARE of `time_s`, checks run on smaller images from now on.
+        If this is more than CHECKS_SHARE of the time, checks run on smaller images from now on.
         """
         wanted = [key for key in self._state.knowledge.unchecked(keys) if not is_trusted(key)]
         expected_s = self._expect_s(wanted)
-        self._is_short = expected_s > CHECKS_SHARE * self.time_s
+        self._is_short = expected_s > CHECKS_SHARE * self._time_s
         if self._is_short:
             expected_s = sum(self._expect_s([key], cropped(key)) for key in wanted)
-        self._deadline.keep("check", min(expected_s, self.time_s / 2))
+        self._deadline.keep("check", min(expected_s, self._time_s / 2))
 
     def check(self, keys: Iterable[Key]) -> bool:
         """Checks `keys`, grouped by problem. Returns False if there was time for none.

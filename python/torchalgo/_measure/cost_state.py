@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from torchalgo import _C
 from torchalgo._base.timings import Timings
+from torchalgo._db import DeviceCosts
 from torchalgo._ir.bounds import COARSE_BOUND, Peaks, forget_probe
-from torchalgo._ir.costs import TICKS_PER_NS, Cost, CostFile, Key, Passed
+from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key, Passed
 from torchalgo._ir.problems import dtype_of
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.knowledge import Knowledge, Predictor
@@ -32,7 +33,7 @@ class CostState:
     """The one place that replaces the knowledge during tuning.
 
     It begins with the contents of the database. Methods that enter results have written them to the
-    database, if there is one, when they return.
+    database when they return.
     """
 
     knowledge: Knowledge
@@ -41,7 +42,7 @@ class CostState:
         self,
         rules: Rules,
         bench: Bench,
-        cost_file: CostFile | None,
+        stored: DeviceCosts,
         max_error: float,
         timings: Timings,
         call_ticks: int,
@@ -50,17 +51,16 @@ class CostState:
         limits: Limiting | None = None,  # of every plan that may run in the end
     ) -> None:
         self._question = Question(limits=limits)
-        self._bench, self._cost_file, self._timings = bench, cost_file, timings
+        self._bench, self._stored, self._timings = bench, stored, timings
         self._max_error, self._guide = max_error, guide
         self._probes_left = 2  # the second one if the first was disturbed
         with timings.step("look up"):
-            peaks = None if cost_file is None else cost_file.read_peaks()
+            peaks = stored.read_peaks()
         if peaks is None:
             peaks = self._probed(None)
         self.knowledge = Knowledge.start(rules, peaks, call_ticks)
-        if cost_file is not None:
-            with timings.step("look up"):
-                self._read(cost_file)
+        with timings.step("look up"):
+            self._read()
         if predictor is not None:
             with timings.step("predict"):
                 known = dataclasses.replace(self.knowledge, predictor=predictor)
@@ -109,8 +109,8 @@ class CostState:
             forget_probe()
         else:
             self._probes_left = 0
-            if self._cost_file is not None and peaks != before and peaks.is_probed:
-                self._cost_file.keep_peaks(peaks)
+            if peaks != before and peaks.is_probed:
+                self._stored.keep_peaks(peaks)
         return peaks
 
     def predict(self, keys: Iterable[Key]) -> None:
@@ -151,9 +151,9 @@ class CostState:
         for key, cost in costs.items():
             _log.debug("%s takes %.2f us", _text_of(key), cost.ticks / TICKS_PER_NS / 1000)
         self.knowledge = self.knowledge.with_costs(costs)
-        if self._cost_file is not None and costs:
-            self._cost_file.append(costs)
-            self._cost_file.forget_failures(costs, checked=False)
+        if costs:
+            self._stored.append(costs)
+            self._stored.forget_failures(costs, checked=False)
 
     def enter_checks(self, errors: Mapping[Key, float], failures: Mapping[Key, str]) -> None:
         """Keeps the results of checking, in memory and in the database.
@@ -167,9 +167,9 @@ class CostState:
             for key, error in errors.items()
             if key not in failures
         }
-        if self._cost_file is not None and passed:
-            self._cost_file.append_checks(passed)
-            self._cost_file.forget_failures(passed, checked=True)
+        if passed:
+            self._stored.append_checks(passed)
+            self._stored.forget_failures(passed, checked=True)
 
     def enter_checks_on_crop(
         self, errors: Mapping[Key, float], failures: Mapping[Key, str]
@@ -185,21 +185,20 @@ class CostState:
         for key, why in reasons.items():
             _log.info("%s is no candidate any more: %s", _text_of(key), why)
         self.knowledge = self.knowledge.with_quarantine(reasons)
-        if self._cost_file is None or not reasons:
-            return
-        bound_of = self.bound_of if checked else None
-        self._cost_file.append_failures(failures_to_store(reasons, bound_of))
+        if reasons:
+            bound_of = self.bound_of if checked else None
+            self._stored.append_failures(failures_to_store(reasons, bound_of))
 
-    def _read(self, cost_file: CostFile) -> None:
+    def _read(self) -> None:
         """Takes over costs, failures and passed checks of earlier runs.
 
         A candidate that failed is quarantined, unless an override names it.
         """
-        rules = self.knowledge.rules
-        self.knowledge = self.knowledge.with_costs(cost_file.read(rules.primitives))
-        failed = failed_before(rules, cost_file, self.bound_of)
+        rules, stored = self.knowledge.rules, self._stored
+        self.knowledge = self.knowledge.with_costs(stored.read(rules.primitives))
+        failed = failed_before(rules, stored, self.bound_of)
         self.knowledge = self.knowledge.with_failed_before(failed)
-        checks = cost_file.read_checks(rules.primitives).items()
+        checks = stored.read_checks(rules.primitives).items()
         self.knowledge = self.knowledge.with_errors(
             {k: p.rel_error for k, p in checks if p.holds_for(self.bound_of(k.problem))}
         )

@@ -14,17 +14,19 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from torchalgo import _C
 from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.stats import cost_of_samples
 from torchalgo._C import Error
-from torchalgo._ir.bounds import Peaks, family_of, sibling_floor
-from torchalgo._ir.costs import TICKS_PER_NS, Cost, CostFile, Key, Passed, key_of, summarize
-from torchalgo._ir.failures import Failure
+from torchalgo._db import DeviceCosts
+from torchalgo._ir.bounds import Peaks, sibling_floor
+from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key, key_of, summarize
+from torchalgo._measure.known_costs import SiblingGroup, sibling_group
 from torchalgo._measure.meters import LOOP_STEPS, Meter
+from torchalgo._measure.process_bench import TakenSamples
 from torchalgo._measure.sampling import Bench
 
 Task = tuple[str, _C.Primitive]
@@ -40,15 +42,6 @@ MOST_LOOPS = 5
 # While anything runs, the machine is assumed to use at least this part of its idle power. It is far
 # below 1, because something else may have run while the idle power was measured.
 IDLE_SHARE = 0.5
-
-
-@dataclass(frozen=True)
-class Metered:
-    """The samples of one candidate in nJ, in the form of a result of `measure` in ns."""
-
-    ns: list[float]
-    failure: str = ""
-    disturbed: int = 0  # number of samples that were repeated
 
 
 class EnergyBench:
@@ -75,7 +68,8 @@ class EnergyBench:
         if "race" in options:
             options["race"] = False
         taken = self._bench.measure(tasks, **options)
-        results = [Metered([], t.failure or ("" if t.ns else "gave no samples")) for t in taken]
+        failures = [t.failure or ("" if t.ns else "gave no samples") for t in taken]
+        results = [TakenSamples([], failure) for failure in failures]
         watts: list[list[float]] = [[] for _ in tasks]
         for _ in range(PASSES):
             for i, task in enumerate(tasks):
@@ -84,12 +78,12 @@ class EnergyBench:
                 run_s = 1e-9 * statistics.median(taken[i].ns)
                 power, failure = self._power(task, run_s, options)
                 watts[i].append(power)
-                results[i] = Metered([], failure)
+                results[i].failure = failure
         for i, (task, result) in enumerate(zip(tasks, results, strict=True)):
             if not result.failure:
                 powers = itertools.cycle(watts[i])
                 samples = [ns * w for ns, w in zip(taken[i].ns, powers, strict=False)]
-                results[i] = Metered(samples, "", getattr(taken[i], "disturbed", 0))
+                results[i] = TakenSamples(samples, disturbed=getattr(taken[i], "disturbed", 0))
                 self._keep_times(task, taken[i].ns)
         return results
 
@@ -189,27 +183,22 @@ class EnergyBench:
         self.times[key] = Cost(ticks, noise, summarize(samples), task[1].workspace_bytes)
 
 
-class EnergyCosts:
-    """A cost file of energies, each with the time of the same runs.
+class EnergyCosts(DeviceCosts):
+    """The costs of a plan of the least energy: energies, each with the time of the same runs.
 
     A candidate counts as measured only if both its energy and its time are stored.
     """
 
-    def __init__(
-        self, bench: EnergyBench, times: CostFile | None, energies: CostFile | None
-    ) -> None:
-        """Stores costs in the files `times` and `energies`; stores none if one of them is None."""
-        self.meter = bench.meter
-        self._bench, self._times_file, self._energies_file = bench, times, energies
+    def __init__(self, bench: EnergyBench, times: DeviceCosts) -> None:
+        super().__init__(times._store, times._environment)
+        self._bench, self.energies = bench, times.for_energy(bench.meter.name)
         self._times: dict[Key, Cost] = {}
         self._energies: dict[Key, Cost] = {}
-        self._siblings: dict[tuple[str, str, str, str], list[Key]] = {}
+        self._siblings: dict[SiblingGroup, list[Key]] = {}
 
     def read(self, keys: Iterable[Key] | None = None) -> dict[Key, Cost]:
-        if self._times_file is None or self._energies_file is None:
-            return {}
-        energies = self._energies_file.read(keys)
-        times = self._times_file.read(energies)
+        energies = self.energies.read(keys)
+        times = super().read(energies)
         return self._learn(times, {key: cost for key, cost in energies.items() if key in times})
 
     def append(self, costs: Mapping[Key, Cost]) -> bool:
@@ -218,33 +207,14 @@ class EnergyCosts:
             for key, cost in costs.items()
         }
         self._learn(times, costs)
-        if self._times_file is None or self._energies_file is None:
-            return False
-        are_there = self._times_file.append(times)
-        return self._energies_file.append(costs) and are_there
+        are_there = super().append(times)
+        return self.energies.append(costs) and are_there
 
     def read_peaks(self) -> Peaks | None:
-        return None if self._energies_file is None else self._energies_file.read_peaks()
+        return self.energies.read_peaks()
 
     def keep_peaks(self, peaks: Peaks) -> None:
-        if self._energies_file is not None:
-            self._energies_file.keep_peaks(peaks)
-
-    def read_checks(self, keys: Iterable[Key]) -> dict[Key, Passed]:
-        return {} if self._times_file is None else self._times_file.read_checks(keys)
-
-    def append_checks(self, checks: Mapping[Key, Passed]) -> bool:
-        return self._times_file is not None and self._times_file.append_checks(checks)
-
-    def read_failures(self, keys: Iterable[Key]) -> dict[Key, Failure]:
-        return {} if self._times_file is None else self._times_file.read_failures(keys)
-
-    def append_failures(self, failures: Mapping[Key, Failure]) -> bool:
-        return self._times_file is not None and self._times_file.append_failures(failures)
-
-    def forget_failures(self, keys: Iterable[Key], *, checked: bool) -> None:
-        if self._times_file is not None:
-            self._times_file.forget_failures(keys, checked=checked)
+        self.energies.keep_peaks(peaks)
 
     def time_ticks(self, key: Key) -> int:
         """Returns the time of a run in ticks of 1/1024 ns, or a lower bound if not measured.
@@ -255,7 +225,7 @@ class EnergyCosts:
             return 0
         if key in self._times:
             return self._times[key].ticks
-        known = self._siblings.get(_group(key), [])
+        known = self._siblings.get(sibling_group(key), [])
         floors = [int(self._times[k].ticks * sibling_floor(k, key)) for k in known]
         return max([self._bench.time_bound(key), *floors])
 
@@ -267,11 +237,6 @@ class EnergyCosts:
     def _learn(self, times: Mapping[Key, Cost], energies: Mapping[Key, Cost]) -> dict[Key, Cost]:
         for key, cost in energies.items():
             if key not in self._times:
-                self._siblings.setdefault(_group(key), []).append(key)
+                self._siblings.setdefault(sibling_group(key), []).append(key)
             self._times[key], self._energies[key] = times[key], cost
         return dict(energies)
-
-
-def _group(key: Key) -> tuple[str, str, str, str]:
-    """Returns the group of a key: the same primitive with more or fewer operations fused to it."""
-    return family_of(key), key.primitive, key.src, key.dst

@@ -11,12 +11,14 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 from torch import nn
 
 from torchalgo._base.own_thread import apply_where_it_runs
 from torchalgo._base.stats import is_faster
+from torchalgo._base.time_budget import GUARD_SHARE, LEAST_END_S, OUT_OF_BUDGET, Deadline
 from torchalgo._ir.plan import GuardVerdict, Plan
 from torchalgo._measure.baselines import BENCHMARK, Call
 from torchalgo._measure.meters import LOOP_STEPS, Meter
@@ -24,8 +26,44 @@ from torchalgo._measure.meters import LOOP_STEPS, Meter
 LEAST_ROUNDS = 7  # a verdict needs at least this many
 CLEAR_ROUNDS = 3  # or this many, if the plan won in each
 
-# The names of the calls that are no baselines.
-PLAN, SINGLE_LAYOUT = "plan", "single_layout"
+PLAN = "plan"  # the name of the call that is no baseline
+INTERRUPTED = "interrupted before it was timed"
+
+Sample = TypeVar("Sample")
+
+
+def expect_s(calls: int, call_s: float, *, warmup: int, rounds: int, limit_s: float = 0.0) -> float:
+    """Returns the seconds that the rounds of so many calls take, if a call takes `call_s`."""
+    return warmup * calls * call_s + max(rounds * calls * call_s, limit_s)
+
+
+def reserve(deadline: Deadline, efforts_s: Sequence[float], first_s: float = 0.0) -> None:
+    """Reserves the step "finish" of a call: `first_s`, and the time of the guard.
+
+    Args:
+        efforts_s: the seconds of the efforts that the guard may make, the best first. It has the
+            first one that takes at most GUARD_SHARE of the budget, or else the last one: with less
+            time there is no verdict, and the plan would not run.
+    """
+    most_s = GUARD_SHARE * deadline.budget_s
+    guard_s = next((own_s for own_s in efforts_s if own_s <= most_s), efforts_s[-1])
+    deadline.keep("finish", LEAST_END_S + first_s + guard_s)
+
+
+def out_of_time(deadline: Deadline, when: str, least_s: float = 0.0) -> str:
+    """Returns why a plan was not timed.
+
+    Args:
+        when: the step that had not ended.
+        least_s: the least seconds of a call in which the plan is timed.
+    """
+    if not math.isfinite(deadline.call_s):
+        return INTERRUPTED
+    longer = math.ceil(max(least_s, 2 * deadline.call_s))
+    return (
+        f"{OUT_OF_BUDGET} {when}: give more time, such as budget_s={longer} (--budget {longer}),"
+        " or run the plan untimed, with run_untimed=True (--run-untimed)"
+    )
 
 
 def time_interleaved(
@@ -52,42 +90,59 @@ def time_interleaved(
         most_s: after this many seconds, warmup included, no further round begins in any case.
         least: so many rounds run even then.
     """
-    rng = random.Random(seed)
-    times: dict[str, list[float]] = {name: [] for name in calls}
+    end_ns = math.inf if most_s == math.inf else now_ns() + most_s * 1e9
+
+    def timed(call: Call) -> float:
+        before = now_ns()
+        call()
+        synchronize()
+        return float(now_ns() - before)
+
     with torch.no_grad():
-        end = float("inf") if most_s == float("inf") else now_ns() + most_s * 1e9
-
-        def timed(call: Call) -> float:
-            before = now_ns()
-            call()
-            synchronize()
-            return float(now_ns() - before)
-
-        def is_over() -> bool:
-            return end < float("inf") and now_ns() >= end
-
         for _ in range(warmup):  # TorchScript optimizes in its first two runs
             for call in calls.values():
-                if not is_over():
+                if end_ns == math.inf or now_ns() < end_ns:
                     call()
         synchronize()
-        started = now_ns()
-        for i in range(rounds):
-            if i >= LEAST_ROUNDS and now_ns() - started > budget_s * 1e9:
-                break
-            if i >= least and is_over():
-                break
-            for name in rng.sample(list(calls), len(calls)):
-                times[name].append(apply_where_it_runs(calls[name], timed))
-    return times
+        return _in_rounds(
+            list(calls), lambda name: apply_where_it_runs(calls[name], timed), now_ns,
+            rounds=rounds, limit=budget_s * 1e9, end=end_ns, least=least, seed=seed,
+        )  # fmt: skip
+
+
+def _in_rounds(
+    names: Sequence[str],
+    sample: Callable[[str], Sample],
+    now: Callable[[], float],
+    *,
+    rounds: int,
+    limit: float,
+    end: float,
+    least: int,
+    seed: int,
+) -> dict[str, list[Sample]]:
+    """Takes one sample of each name per round, in random order within the round.
+
+    After `limit` no further round begins, once LEAST_ROUNDS were run. After the time `end` none
+    begins in any case, once `least` were run.
+    """
+    rng = random.Random(seed)
+    taken: dict[str, list[Sample]] = {name: [] for name in names}
+    started = now()
+    for i in range(rounds):
+        if i >= LEAST_ROUNDS and now() - started > limit:
+            break
+        if i >= least and end < math.inf and now() >= end:
+            break
+        for name in rng.sample(names, len(names)):
+            taken[name].append(sample(name))
+    return taken
 
 
 def is_clear(times: Mapping[str, Sequence[float]]) -> bool:
     """Returns whether each of at least CLEAR_ROUNDS of the plan beat each round of the others."""
     plan = times[PLAN]
-    others = [
-        ns for name, each in times.items() if name not in (PLAN, SINGLE_LAYOUT) for ns in each
-    ]
+    others = [ns for name, each in times.items() if name != PLAN for ns in each]
     return len(plan) >= CLEAR_ROUNDS and bool(others) and max(plan) < min(others)
 
 
@@ -105,18 +160,18 @@ def meter_interleaved(
     seed: int = 0,
     now_s: Callable[[], float] = time.perf_counter,
     synchronize: Call = lambda: None,
+    most_s: float = math.inf,
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Measures times in ns and energies in nJ of each call, in rounds as time_interleaved does.
 
     Within a round, each call is repeated for about LOOP_STEPS steps of the meter. The values are
-    per call.
+    per call. There may be none if `most_s` is over before.
     """
-    rng = random.Random(seed)
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    energies: dict[str, list[float]] = {name: [] for name in calls}
+    counts = dict.fromkeys(calls, 1)
+    end_s = now_s() + most_s
 
-    def run(name: str, count: int) -> tuple[float, float]:
-        return apply_where_it_runs(calls[name], lambda call: run_here(call, count))
+    def run(name: str) -> tuple[float, float]:
+        return apply_where_it_runs(calls[name], lambda call: run_here(call, counts[name]))
 
     def run_here(call: Call, count: int) -> tuple[float, float]:
         before, started = meter.read_uj(), now_s()
@@ -127,19 +182,16 @@ def meter_interleaved(
         return 1e9 * seconds / count, 1e3 * (meter.read_uj() - before) / count
 
     with torch.no_grad():
-        counts = {}
-        for name in calls:
-            for _ in range(3):  # TorchScript optimizes in its first two runs
-                ns, _ = run(name, 1)
-            counts[name] = math.ceil(1e9 * LOOP_STEPS * meter.interval_s / max(ns, 1.0))
-        started = now_s()
-        for i in range(rounds):
-            if i >= 7 and now_s() - started > budget_s:
-                break
-            for name in rng.sample(list(calls), len(calls)):
-                ns, nj = run(name, counts[name])
-                times[name].append(ns)
-                energies[name].append(nj)
+        # TorchScript optimizes in its first two runs.
+        first = _in_rounds(
+            list(calls), run, now_s, rounds=3, limit=budget_s, end=end_s, least=1, seed=seed
+        )
+        for name, taken in first.items():
+            counts[name] = math.ceil(1e9 * LOOP_STEPS * meter.interval_s / max(taken[-1][0], 1.0))
+        pairs = _in_rounds(
+            list(calls), run, now_s, rounds=rounds, limit=budget_s, end=end_s, least=0, seed=seed
+        )
+    times, energies = ({name: [p[i] for p in each] for name, each in pairs.items()} for i in (0, 1))
     return times, energies
 
 
@@ -179,53 +231,38 @@ def synchronizer(device: torch.device) -> Call:
 def guard_verdict(times: Mapping[str, list[float]], seed: int = 0) -> GuardVerdict:
     """Compares the plan with the fastest baseline. The plan loses only at 95 % confidence.
 
-    The best single-layout plan may have been timed too. If it is faster than the plan at 95 %
-    confidence, it is compared with the baseline instead of the plan.
-
     Args:
         times: in ns, by call and round.
     """
-    runs, second_us = PLAN, None
-    if SINGLE_LAYOUT in times:
-        is_better = is_faster(times[SINGLE_LAYOUT], times[PLAN], seed=seed).verdict == "faster"
-        runs, second = (SINGLE_LAYOUT, PLAN) if is_better else (PLAN, SINGLE_LAYOUT)
-        second_us = statistics.median(times[second]) / 1000
-    others = {
-        name: statistics.median(ns)
-        for name, ns in times.items()
-        if name not in (PLAN, SINGLE_LAYOUT)
-    }
+    others = {name: statistics.median(ns) for name, ns in times.items() if name != PLAN}
     baseline = min(others, key=lambda name: (others[name], name))
-    result = is_faster(times[runs], times[baseline], seed=seed)
-    needs_flag = result.verdict == "slower" and baseline.endswith(BENCHMARK)
+    result = is_faster(times[PLAN], times[baseline], seed=seed)
+    is_slower = result.verdict == "slower"
+    needs_flag = is_slower and baseline.endswith(BENCHMARK)
     return GuardVerdict(
         **dataclasses.asdict(result),
-        runs="baseline" if result.verdict == "slower" else runs,  # type: ignore[arg-type]
+        runs="baseline" if is_slower else "plan",
         baseline=baseline,
-        plan_us=statistics.median(times[runs]) / 1000,
+        plan_us=statistics.median(times[PLAN]) / 1000,
         baseline_us=others[baseline] / 1000,
-        rounds=len(times[runs]),
+        rounds=len(times[PLAN]),
         reason="needs torch.backends.cudnn.benchmark = True to be as fast" if needs_flag else "",
-        second_us=second_us,
     )
 
 
-def verdict_key(model: nn.Module, plan: Plan, *others: Plan) -> str:
+def verdict_key(model: nn.Module, plan: Plan) -> str:
     """Returns a hash of everything that a verdict is about.
 
-    It covers the choices of all plans that were timed, and the type of the model. It does not cover
-    costs: they lead to a choice, but do not change how fast the choice runs.
+    It covers the choices of the plan, and the type of the model. It does not cover costs: they lead
+    to a choice, but do not change how fast the choice runs.
     """
     facts = [
         f"{type(model).__module__}.{type(model).__qualname__}",
         plan.structure_hash,
         [[i.shape, i.dtype, i.layout] for i in plan.inputs],
+        [[n.name, n.problem, n.primitive, n.src, n.dst, n.absorbed_by] for n in plan.nodes],
+        [[t.value, t.producer, t.problem, t.primitive, t.src, t.dst] for t in plan.transforms],
     ]
-    for timed in (plan, *others):
-        facts += [
-            [[n.name, n.problem, n.primitive, n.src, n.dst, n.absorbed_by] for n in timed.nodes],
-            [[t.value, t.producer, t.problem, t.primitive, t.src, t.dst] for t in timed.transforms],
-        ]
     if plan.energy is not None:
         facts.append([plan.objective, plan.energy.meter])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

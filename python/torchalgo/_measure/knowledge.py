@@ -186,17 +186,6 @@ class Knowledge:
         """Returns the knowledge in which no plan uses `keys`, unless they are PyTorch's own."""
         return dataclasses.replace(self, no_time_to_check=self.no_time_to_check.union(keys))
 
-    def resumed(self) -> Knowledge:
-        """Returns the knowledge for measuring on: nothing is given up, and nothing guessed."""
-        is_similar = isinstance(self.predictor, SimilarCosts)
-        return dataclasses.replace(
-            self,
-            predictor=None if is_similar else self.predictor,
-            costs=self.costs.without_guesses(),
-            no_time_to_measure=frozenset(),
-            no_time_to_check=frozenset(),
-        )
-
 
 def _work_bounds(rules: Rules, peaks: Peaks | None) -> dict[Key, int]:
     if peaks is None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from torchalgo import _C
 from torchalgo._ir.bounds import family_of, sibling_floor
 from torchalgo._ir.costs import Cost, Key, native_key
+from torchalgo._measure.allowed import grouped
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +32,17 @@ class KnownCosts:
     costs: Mapping[Key, Cost] = field(default_factory=dict)  # measured costs
     rough: Mapping[Key, Cost] = field(default_factory=dict)  # lower bounds: the key lost a race
     guessed: Mapping[Key, int] = field(default_factory=dict)
-    _names: _Names | None = None
+    native: Mapping[Key, _C.CostKey] = field(default_factory=dict)
+    # The keys of one primitive for one operation, with more or fewer fused steps.
+    siblings: Mapping[SiblingGroup, Sequence[Key]] = field(default_factory=dict)
 
     @staticmethod
     def start(bounds: Mapping[Key, int], call_ticks: int = 0) -> KnownCosts:
         """Returns the costs before anything is measured. A view costs nothing."""
         views = {key: Cost(0) for key in bounds if _C.is_view(key.primitive)}
-        return KnownCosts(dict(bounds), call_ticks, views, _names=_Names.of(bounds))
+        native = {key: native_key(key) for key in bounds}
+        siblings = grouped(bounds, sibling_group)
+        return KnownCosts(dict(bounds), call_ticks, views, native=native, siblings=siblings)
 
     def with_bounds(self, bounds: Mapping[Key, int]) -> KnownCosts:
         """Returns the same costs with other lower bounds."""
@@ -73,7 +78,7 @@ class KnownCosts:
                 costs[key] = cost
                 rough.pop(key, None)
                 changes[key] = cost.ticks, "measured"
-            for other in self._name.siblings[_sibling_group(key)]:
+            for other in self.siblings[sibling_group(key)]:
                 floor = cost.ticks if other == key else int(cost.ticks * sibling_floor(key, other))
                 is_known = other in costs or other in self.guessed
                 if not is_known and floor > bounds[other]:
@@ -93,11 +98,6 @@ class KnownCosts:
         }
         changes: _Changes = {key: (ticks, "model") for key, ticks in guesses.items()}
         return self._changed(changes, guessed={**self.guessed, **guesses})
-
-    def without_guesses(self) -> KnownCosts:
-        """Returns the costs without guesses. Their keys have their lower bounds again."""
-        unknown = (key for key in self.guessed if key not in self.costs)
-        return self._changed({key: (self.bounds[key], "bound") for key in unknown}, guessed={})
 
     def _changed(self, changes: _Changes, **fields: object) -> KnownCosts:
         """Returns a value with other `fields`, and with the table if this one has made it."""
@@ -123,25 +123,6 @@ class KnownCosts:
             self._set(table, key, self.lower(key), source)
         return table
 
-    @functools.cached_property
-    def estimates(self) -> _C.CostTable:
-        """The most likely costs.
-
-        Keys that lost a race have their estimates. Keys that never ran have their guesses or
-        bounds.
-        """
-        table = _C.CostTable()
-        for key, bound in self.bounds.items():
-            if self.is_touched(key):
-                cost = self.costs.get(key) or self.rough[key]
-                if not _C.is_view(key.primitive):
-                    self._set(table, key, cost.estimate_ticks, "measured")
-            elif key in self.guessed:
-                self._set(table, key, self.guessed[key], "model")
-            else:
-                self._set(table, key, bound, "bound")
-        return table
-
     def measured(self, assumed: Iterable[Key] = ()) -> _C.CostTable:
         """Returns a table without lower bounds, for plans that may use only known costs.
 
@@ -158,34 +139,12 @@ class KnownCosts:
         return table
 
     def _set(self, table: _C.CostTable, key: Key, ticks: int, source: str) -> None:
-        table.set(self._name.native[key], ticks + self.call_ticks, source)
-
-    @property
-    def _name(self) -> _Names:
-        assert self._names is not None
-        return self._names
+        table.set(self.native[key], ticks + self.call_ticks, source)
 
 
 _Changes = dict[Key, tuple[int, str]]  # ticks, and where they come from
-_SiblingGroup = tuple[str, str, str, str]
+SiblingGroup = tuple[str, str, str, str]
 
 
-@dataclass(frozen=True, eq=False)
-class _Names:
-    """The parts of KnownCosts that depend on the keys alone."""
-
-    native: Mapping[Key, _C.CostKey]
-    # The keys of one primitive for one operation, with more or fewer fused steps.
-    siblings: Mapping[_SiblingGroup, Sequence[Key]]
-
-    @staticmethod
-    def of(keys: Iterable[Key]) -> _Names:
-        native = {key: native_key(key) for key in keys}
-        siblings: dict[_SiblingGroup, list[Key]] = {}
-        for key in native:
-            siblings.setdefault(_sibling_group(key), []).append(key)
-        return _Names(native, siblings)
-
-
-def _sibling_group(key: Key) -> _SiblingGroup:
+def sibling_group(key: Key) -> SiblingGroup:
     return family_of(key), key.primitive, key.src, key.dst

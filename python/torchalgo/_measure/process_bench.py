@@ -66,17 +66,9 @@ class Worker:
     It is started by the first request, and started again after it has died.
     """
 
-    def __init__(
-        self,
-        command: Callable[[], list[str]] = default_command,
-        memory_limit_bytes: int | None = None,
-    ) -> None:
-        """Starts nothing yet.
-
-        Args:
-            memory_limit_bytes: the most address space of the worker; None means no limit.
-        """
-        self._command, self._memory_limit_bytes = command, memory_limit_bytes
+    def __init__(self, command: Callable[[], list[str]] = default_command) -> None:
+        """Starts nothing yet."""
+        self._command = command
         self._lock = threading.RLock()
         self._process: WorkerProcess | None = None
 
@@ -142,7 +134,7 @@ class Worker:
     def _started(self) -> WorkerProcess:
         if self._process is None or not self._process.is_usable():
             self.end()
-            self._process = WorkerProcess(self._command(), self._memory_limit_bytes)
+            self._process = WorkerProcess(self._command())
         return self._process
 
 
@@ -185,13 +177,21 @@ class ProcessBench:
         worker: Worker = worker,
         least_limit_s: float | None = None,
         deadline: Deadline | None = None,
+        *,
+        has_worker: bool = True,
     ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            deadline: the worker is ended when a step of it is lost, see Deadline.is_lost.
+            has_worker: if False, candidates run in this process from the start.
+        """
         self._deadline = deadline if deadline is not None else Deadline(None)
         kind = "cpu" if device is None else device.kind
         self._device, self._worker = device, worker
         self._least_limit_s = LEAST_LIMIT_S[kind] if least_limit_s is None else least_limit_s
         self._flops_per_s = FLOPS_PER_S[kind]
-        self._has_worker = True
+        self._has_worker = has_worker
         self._dead_in_a_row = 0
         self._given_up = ""  # the reason why no candidate is run any more
         # By primitive and problem: the reason why it ended the worker.
@@ -241,24 +241,13 @@ class ProcessBench:
         self, problem: str, primitives: Sequence[_C.Primitive], max_error: float
     ) -> list[tuple[float, str]]:
         """Checks `primitives` as _C.check_primitives does. Returns (error, failure) of each."""
-        if not self._has_worker:
-            return _C.check_primitives(problem, primitives, max_error, device=self._device)
-
-        def ask(chosen: Sequence[int]) -> list[Any]:
-            request = {
-                "do": "check",
-                "problem": problem,
-                "primitives": [spelled(primitives[i]) for i in chosen],
-                "max_error": max_error,
-            }
-            return [(e, failure) for e, failure in self._ask(request, [problem] * len(chosen))]
-
-        keys = [(problem, primitive.name) for primitive in primitives]
-        try:
-            return self._run(keys, ask, lambda reason: (0.0, reason))
-        except NoWorkerError as missing:
-            self._go_without(missing)
-            return self.check(problem, primitives, max_error)
+        return self._of_tasks(
+            [(problem, primitive) for primitive in primitives],
+            {"do": "check", "max_error": max_error},
+            tuple,
+            lambda reason: (0.0, reason),
+            lambda: _C.check_primitives(problem, primitives, max_error, device=self._device),
+        )
 
     def componentwise(self, tasks: Sequence[Task]) -> list[tuple[float, str]]:
         """Returns the error of each task, and why it has none, see componentwise_errors."""
@@ -275,13 +264,9 @@ class ProcessBench:
 
         Returns: why one of them failed, or was not run; "" if all ran.
         """
-        request = {
-            "do": "measure",
-            "tasks": [(problem, spelled(primitive)) for problem, primitive in tasks],
-            "options": {"warmup": 0, "rounds": 1, "budget_s": 0.0, "cold_bytes": 0, "seed": 0},
-        }
+        options = {"warmup": 0, "rounds": 1, "budget_s": 0.0, "cold_bytes": 0, "seed": 0}
         try:
-            answer = self._ask(request, [problem for problem, _ in tasks])
+            answer = self._ask({"do": "measure", "options": options}, tasks)
         except (NoWorkerError, WorkerDeathError, _C.Error) as problem:
             return str(problem)
         return next((failure for _, failure, *_ in answer if failure), "")
@@ -305,8 +290,7 @@ class ProcessBench:
             return here()
 
         def ask(chosen: Sequence[int]) -> list[Any]:
-            own = {**request, "tasks": [(tasks[i][0], spelled(tasks[i][1])) for i in chosen]}
-            return [read(each) for each in self._ask(own, [tasks[i][0] for i in chosen])]
+            return [read(each) for each in self._ask(request, [tasks[i] for i in chosen])]
 
         try:
             return self._run([(problem, p.name) for problem, p in tasks], ask, failed)
@@ -396,8 +380,8 @@ class ProcessBench:
             return self._given_up
         return ended_too_often(list(reasons.values()))
 
-    def _ask(self, request: Mapping[str, Any], problems: Sequence[str]) -> list[Any]:
-        flops = [_C.flop_count(problem) for problem in problems]
+    def _ask(self, request: Mapping[str, Any], tasks: Sequence[Task]) -> list[Any]:
+        flops = [_C.flop_count(problem) for problem, _ in tasks]
         step = "check" if request["do"] == "check" else "measure"  # of the deadline
 
         def limit_s(task: int | None) -> float:
@@ -409,8 +393,11 @@ class ProcessBench:
             return self._least_limit_s + flops[task] / self._flops_per_s
 
         device = None if self._device is None else _described(self._device)
+        spelled_tasks = [(problem, spelled(primitive)) for problem, primitive in tasks]
         try:
-            answer = self._worker.ask({**request, "device": device}, limit_s)
+            answer = self._worker.ask(
+                {**request, "tasks": spelled_tasks, "device": device}, limit_s
+            )
         except WorkerDeathError as death:
             if death.hung and self._deadline.is_lost(step):
                 raise WorkerDeathError(LATE, None, hung=True) from None

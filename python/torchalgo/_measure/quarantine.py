@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 
 from torchalgo import _C
 from torchalgo._base.error_code import with_inner_code
-from torchalgo._ir.costs import CostFile, Key
+from torchalgo._db import DeviceCosts
+from torchalgo._ir.costs import Key
 from torchalgo._ir.failures import Failure, failure_of, is_short_of_memory
 from torchalgo._ir.plan import Quarantined
 from torchalgo._measure.allowed import Rules
@@ -19,7 +20,7 @@ from torchalgo._measure.allowed import Rules
 BoundOf = Callable[[str], float]  # problem -> the largest relative L2 that a result may have
 
 
-def failed_before(rules: Rules, cost_file: CostFile, bound_of: BoundOf) -> dict[Key, str]:
+def failed_before(rules: Rules, stored: DeviceCosts, bound_of: BoundOf) -> dict[Key, str]:
     """Returns the candidates that failed in earlier runs, with the reasons.
 
     Leaves out those that an override names: they are tried again.
@@ -27,7 +28,7 @@ def failed_before(rules: Rules, cost_file: CostFile, bound_of: BoundOf) -> dict[
     asked_for = rules.asked_for()
     return {
         key: failure.reason
-        for key, failure in cost_file.read_failures(rules.primitives).items()
+        for key, failure in stored.read_failures(rules.primitives).items()
         if key not in asked_for and failure.holds_for(bound_of(key.problem))
     }
 

@@ -17,8 +17,8 @@ from torchalgo._base.time_budget import Deadline
 from torchalgo._ir.bounds import GpuPeaks, Peaks, probe_cpu
 from torchalgo._ir.costs import LEAST_SAMPLES, TICKS_PER_NS, Cost, Key, summarize
 from torchalgo._ir.problems import weight_count
-from torchalgo._measure import process_bench
 from torchalgo._measure.machine_load import WaitWatch
+from torchalgo._measure.process_bench import ProcessBench, is_isolated
 from torchalgo._measure.worker import componentwise_errors
 
 ROUNDS = 9
@@ -94,22 +94,12 @@ class Bench:
         Candidates run in a worker process, unless TORCHALGO_ISOLATE=0. The worker is ended
         when a step of `deadline` is lost, see Deadline.is_lost.
         """
-        peaks = probe_cpu if device is None else functools.partial(GpuPeaks.of, device)
-        if process_bench.is_isolated():
-            isolated = process_bench.ProcessBench(device, deadline=deadline)
-            return Bench(
-                isolated.measure, isolated.check, peaks=peaks, pid=lambda: isolated.pid,
-                start=isolated.start, release=isolated.release,
-                componentwise=isolated.componentwise,
-            )  # fmt: skip
-        if device is None:
-            return Bench(peaks=peaks)
+        runs = ProcessBench(device, deadline=deadline, has_worker=is_isolated())
         return Bench(
-            functools.partial(_C.measure, device=device),
-            functools.partial(_C.check_primitives, device=device),
-            peaks=peaks,
-            componentwise=functools.partial(componentwise_errors, device=device),
-        )
+            runs.measure, runs.check, pid=lambda: runs.pid, start=runs.start, release=runs.release,
+            componentwise=runs.componentwise,
+            peaks=probe_cpu if device is None else functools.partial(GpuPeaks.of, device),
+        )  # fmt: skip
 
 
 def cold_bytes(graph: _C.Graph) -> int:

@@ -68,43 +68,31 @@ class Question:
 
     planner: Planner = _C.make_plan
     limits: Limiting | None = None
-    checked: bool = True  # False: candidates need not have passed their check
-    rough: bool = False  # True: candidates that lost a race have their likely cost, not a bound
-    # True: the fastest primitive of each convolution alone must be known before.
-    fastest_alone: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)  # further arguments of `planner`
 
 
 @dataclass(frozen=True)
-class Measure:
-    """Measure `keys`, which a plan may need. `chosen` is that plan's keys, if there is one."""
+class _OfKeys:
+    """A step for `keys`. `chosen` is the keys of a plan that may need them, if there is one."""
 
     keys: tuple[Key, ...]
     chosen: tuple[Key, ...] = ()
 
 
-@dataclass(frozen=True)
-class Check:
+class Measure(_OfKeys):
+    """Measure `keys`."""
+
+
+class Check(_OfKeys):
     """Check `keys` of a plan against f64."""
 
-    keys: tuple[Key, ...]
-    chosen: tuple[Key, ...]
 
-
-@dataclass(frozen=True)
-class Retime:
+class Retime(_OfKeys):
     """Time `keys` of a plan again, so that luck has no influence on their costs."""
 
-    keys: tuple[Key, ...]
-    chosen: tuple[Key, ...]
 
-
-@dataclass(frozen=True)
-class Release:
+class Release(_OfKeys):
     """Take `keys` out of quarantine: they failed in earlier runs, and no plan does without them."""
-
-    keys: tuple[Key, ...]
-    chosen: tuple[Key, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,10 +111,7 @@ def next_step(knowledge: Knowledge, phase: Phase, question: Question = Question(
 
     Raises: torchalgo.Error if there is no plan.
     """
-    first = seeds(knowledge, phase)
-    if question.fastest_alone and not first:
-        first = unsure_fastest(knowledge, phase)
-    if first:
+    if first := seeds(knowledge, phase):
         return Measure(tuple(first))
     try:
         plan, unknown = solve(knowledge, phase, question)
@@ -135,9 +120,7 @@ def next_step(knowledge: Knowledge, phase: Phase, question: Question = Question(
             return Release(tuple(knowledge.failed_before))
         raise with_quarantine_reasons(problem, knowledge.rules.quarantined) from None
     chosen = tuple(keys_of(plan))
-    wanted = unknown
-    if question.checked and not wanted:
-        wanted = _left_to_do(knowledge, phase, chosen, question.rough)
+    wanted = unknown or _left_to_do(knowledge, phase, chosen)
     if not wanted:
         return Done(plan, chosen)
     unknown = [key for key in wanted if not knowledge.costs.is_known(key)]
@@ -207,7 +190,9 @@ def planner_input(knowledge: Knowledge, phase: Phase, question: Question) -> Pla
     if may_run is not None and not rules.forced:
         transforms = [t for t in transforms if may_run(t.primitive.name)]
     are_all_allowed = may_run is None and not is_restricted and rules.are_free
-    costs = _table(knowledge, phase, question.rough)
+    costs = knowledge.costs.table
+    if phase is not Phase.MEASURING:
+        costs = knowledge.costs.measured(assumed=knowledge.assumable)
     return PlannerInput(
         rules.graph, rules.found, transforms, costs, None if are_all_allowed else allows
     )
@@ -223,13 +208,6 @@ def known_input(knowledge: Knowledge) -> PlannerInput:
         knowledge.costs.measured(),
         lambda c: rules.allows(offered_by(c)) and known(offered_by(c).key),
     )
-
-
-def _table(knowledge: Knowledge, phase: Phase, rough: bool) -> _C.CostTable:
-    costs = knowledge.costs
-    if phase is not Phase.MEASURING:
-        return costs.measured(assumed=knowledge.assumable)
-    return costs.estimates if rough else costs.table
 
 
 def may_use(knowledge: Knowledge, phase: Phase, key: Key) -> bool:
@@ -271,29 +249,10 @@ def seeds(knowledge: Knowledge, phase: Phase) -> list[Key]:
     return list(dict.fromkeys(alone))
 
 
-def unsure_fastest(knowledge: Knowledge, phase: Phase) -> list[Key]:
-    """Returns, for each convolution, the unmeasured candidate that may be its fastest alone.
-
-    Convolutions whose fastest candidate is known are left out.
-    """
-    if phase is not Phase.MEASURING:
-        return []
-    costs = knowledge.costs
-    every = (
-        [k for k in own if may_use(knowledge, phase, k)]
-        for own in knowledge.rules.of_convolutions()
-    )
-    first = (min(own, key=costs.lower) for own in every if own)
-    return list(dict.fromkeys(k for k in first if not costs.is_known(k)))
-
-
-def _left_to_do(
-    knowledge: Knowledge, phase: Phase, chosen: Sequence[Key], rough: bool
-) -> list[Key]:
+def _left_to_do(knowledge: Knowledge, phase: Phase, chosen: Sequence[Key]) -> list[Key]:
     """Returns the chosen keys that must be checked before a plan counts.
 
-    If all are checked, returns the keys that must be timed again. With `rough` costs, none is timed
-    again.
+    If all are checked, returns the keys that must be timed again.
     """
     if phase.needs_checked:
         return []
@@ -301,7 +260,7 @@ def _left_to_do(
     is_measuring = phase is Phase.MEASURING
     if not is_measuring or knowledge.has_gaps:  # time is short: PyTorch's own stay unchecked
         unchecked = [key for key in unchecked if not is_trusted(key)]
-    if unchecked or not is_measuring or rough:
+    if unchecked or not is_measuring:
         return unchecked
     return [key for key in chosen if _may_be_lucky(knowledge, key)]
 

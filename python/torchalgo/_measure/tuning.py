@@ -15,6 +15,7 @@ replaces the knowledge.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,8 @@ from torchalgo._base.call_context import CallContext
 from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.processor_load import warn_if_busy
 from torchalgo._base.time_budget import Deadline
-from torchalgo._ir.costs import MAX_ERROR, Cost, CostFile, Key
+from torchalgo._db import CostStore, DeviceCosts
+from torchalgo._ir.costs import MAX_ERROR, Cost, Key
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.checking import Checker
 from torchalgo._measure.componentwise import too_large_errors
@@ -41,22 +43,16 @@ from torchalgo._measure.steps import (
     Measure,
     Phase,
     Planner,
-    PlannerInput,
     Question,
     Release,
     Retime,
     Step,
-    known_input,
     next_step,
-    planner_input,
     solve,
     with_forced,
 )
-from torchalgo._measure.tuning_notes import Facts, expected_work, method_note
+from torchalgo._measure.tuning_notes import expected_work, method_note
 from torchalgo._measure.visits import races, rematches
-
-# Measuring is resumed if more than this part of the time is left, and at most this often.
-RESUME_SHARE, MOST_RESUMES = 0.1, 4
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,7 @@ class Tuning:
         settings: TuneSettings,
         *,
         call: CallContext | None = None,  # None: settings.budget_s from now on, no progress
-        cost_file: CostFile | None = None,
+        cost_file: DeviceCosts | None = None,  # None: costs are not stored
         bench: Bench | None = None,
         device: _C.Device | None = None,
         transforms: list[_C.Candidate] | None = None,  # None: all on this machine
@@ -114,11 +110,10 @@ class Tuning:
         cold = cold_bytes(graph) if settings.cold_bytes is None else settings.cold_bytes
         self._sampler = self._bench.sampler(rules.primitives, cold, settings.seed)
         call.progress.start(expected_work(rules))
-        self._began = self._bench.now_s()
         self.state = CostState(
             rules,
             self._bench,
-            cost_file,
+            cost_file or DeviceCosts.of(CostStore.of_call(False, is_fresh=False), device),
             settings.max_error,
             call.timings,
             settings.call_ticks,
@@ -134,7 +129,6 @@ class Tuning:
         self._has_started = False  # the process that measures
         self._has_run = False  # a step whose memory is not released
         self._has_looked = False  # at the load of the machine
-        self._resumes_left = MOST_RESUMES
 
     # ---- what is known ---------------------------------------------------------------------------
 
@@ -164,11 +158,6 @@ class Tuning:
         return self.knowledge.errors
 
     @property
-    def quarantined(self) -> Mapping[Key, str]:
-        """The candidates that may not be chosen, and the reasons."""
-        return self.rules.quarantined
-
-    @property
     def is_stopped(self) -> bool:
         """True if the budget or Ctrl-C has left some wanted candidates unmeasured."""
         return self.phase is not Phase.MEASURING or bool(self.knowledge.no_time_to_measure)
@@ -188,26 +177,25 @@ class Tuning:
         """True if nothing was left out or disturbed, so that a later run measures nothing more."""
         return not self.is_stopped and not any(cost.is_disturbed for cost in self.known.values())
 
-    @property
-    def seconds(self) -> float:
-        """Seconds since the constructor."""
-        return self._bench.now_s() - self._began
-
     def method_note(self) -> str:
         """Returns a text on how much was measured, for the plan's `method`."""
-        sampler = self._sampler
-        facts = Facts(sampler.samples, sampler.disturbed, len(self._checker.on_crop))
-        return method_note(self.knowledge, self.phase, facts)
+        cropped = len(self._checker.on_crop)
+        return method_note(self.knowledge, self.phase, self._sampler, cropped)
 
     # ---- what-if questions, which measure and change nothing -------------------------------------
 
-    def planner_input(self, question: Question = Question()) -> PlannerInput:  # noqa: B008
-        """Returns the candidates and costs for the plan that `question` asks for."""
-        return planner_input(self.knowledge, self.phase, question)
+    def estimates(self, questions: Mapping[str, Question]) -> dict[str, _C.Plan]:
+        """Returns the cheapest plans of the known costs. A plan is missing if these are too few.
 
-    def known_input(self) -> PlannerInput:
-        """Returns the candidates with known costs, checked or not."""
-        return known_input(self.knowledge)
+        Costs that may be assumed are predicted, as those of layout changes. All other candidates of
+        these plans have run before.
+        """
+        known = self.knowledge.assuming(self.knowledge.assumable)
+        plans: dict[str, _C.Plan] = {}
+        for name, question in questions.items():
+            with self.timings.step("solve"), contextlib.suppress(_C.Error):
+                plans[name], _ = solve(known, Phase.CHECKING, question)
+        return plans
 
     def known_plan(self, limits: Limiting) -> _C.Plan | None:
         """Returns the cheapest plan within `limits`, with the known costs; None if there is none.
@@ -243,9 +231,6 @@ class Tuning:
         planner: Planner = _C.make_plan,
         *,
         limits: Limiting | None = None,
-        checked: bool = True,
-        rough: bool = False,
-        fastest_alone: bool = False,
         **options: Any,
     ) -> _C.Plan:
         """Returns the cheapest plan, after all its costs were measured and checked.
@@ -258,7 +243,7 @@ class Tuning:
         Raises: torchalgo.Error if there is no plan. KeyboardInterrupt on Ctrl-C if no plan can be
             made of what is known, and on the second Ctrl-C.
         """
-        question = Question(planner, limits, checked, rough, fastest_alone, options)
+        question = Question(planner, limits, options)
         try:
             return self._answer(question)
         finally:  # the guard and the user may need the memory
@@ -272,17 +257,13 @@ class Tuning:
                 with self.timings.step("solve"):
                     step = next_step(self.knowledge, self.phase, question)
                 self.state.knowledge = self.knowledge.seeded()
-                self._reserve(step, question)
+                if step.chosen:
+                    self._checker.reserve(step.chosen)
                 if isinstance(step, Done):
                     return step.plan
                 self._run(step)
             except KeyboardInterrupt:
                 self.interrupt()
-
-    def _reserve(self, step: Step, question: Question) -> None:
-        """Reserves the time to check the candidates of the plan, if it is one that may run."""
-        if step.chosen and question.checked:
-            self._checker.reserve(step.chosen)
 
     def _run(self, step: Step) -> None:
         """Runs a step and replaces the knowledge by what it has shown."""
@@ -350,18 +331,3 @@ class Tuning:
         """Ends measuring before it begins, if what is known is enough for a plan."""
         if self.state.known_plan(Phase.FINISHED) is not None:
             self.phase = Phase.FINISHED
-            self._resumes_left = 0
-
-    def resume(self) -> bool:
-        """Resumes measuring if much of the time that was reserved for checks is left.
-
-        To be called after a plan was settled. Returns True if it must be settled again.
-        """
-        is_early = self._deadline.left_s("measure") > RESUME_SHARE * self._checker.time_s
-        if self.is_interrupted or not self.is_stopped or not is_early or not self._resumes_left:
-            return False
-        self._resumes_left -= 1
-        self._checker.time_s = max(0.0, self._deadline.left_s("check"))
-        self.phase = Phase.MEASURING
-        self.state.knowledge = self.knowledge.resumed()
-        return True

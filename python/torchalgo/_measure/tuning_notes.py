@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from torchalgo import _C
 from torchalgo._base.time_budget import OUT_OF_BUDGET
@@ -13,35 +12,32 @@ from torchalgo._ir.overrides import is_convolution
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.checking import check_work
 from torchalgo._measure.knowledge import Knowledge
+from torchalgo._measure.sampling import Sampler
 from torchalgo._measure.steps import Phase
 from torchalgo._measure.visits import measure_work
 
 
-class Facts(NamedTuple):
-    """The numbers of samples that were taken and disturbed, and of checks on smaller images."""
+def method_note(knowledge: Knowledge, phase: Phase, sampler: Sampler, cropped: int) -> str:
+    """Returns a text on how much was measured, for the plan's `method`.
 
-    samples: int
-    disturbed: int
-    cropped: int
-
-
-def method_note(knowledge: Knowledge, phase: Phase, facts: Facts) -> str:
-    """Returns a text on how much was measured, for the plan's `method`."""
+    Args:
+        cropped: the number of candidates that were checked on smaller images.
+    """
     costs, predictor = knowledge.costs, knowledge.predictor
     every = [key for key in knowledge.rules.primitives if not _C.is_view(key.primitive)]
     measured = sum(key in costs.costs for key in every)
-    when = "" if facts.samples or not measured else ", all before this run"
+    when = "" if sampler.samples or not measured else ", all before this run"
     notes = [f"measured {measured} of {len(every)} candidates{when}"]
     if predictor is not None:
         notes.append(
             f"{sum(map(costs.is_known, every)) - measured} costs predicted from"
             f" {predictor.costs} measured ones of {predictor.problems} problems"
         )
-    if facts.disturbed:
-        share = facts.disturbed / facts.samples
+    if sampler.disturbed:
+        share = sampler.disturbed / sampler.samples
         notes.append(f"{share:.0%} of the samples were disturbed and taken again")
-    if facts.cropped:
-        notes.append(f"{facts.cropped} candidates checked on a smaller image")
+    if cropped:
+        notes.append(f"{cropped} candidates checked on a smaller image")
     disturbed = sum(cost.is_disturbed for cost in costs.costs.values())
     if disturbed:
         notes.append(

@@ -123,15 +123,8 @@ def main(arguments: Sequence[str]) -> None:
 
 def _serve(answers: int, board: memoryview) -> None:
     for number, request in enumerate(map(json.loads, sys.stdin.buffer)):
-        if number == 0:
-            _limit_memory(request["memory_limit_bytes"])
         answer = _attempt(request, board) if number else _start(request)
         _answer(answers, request, answer)
-
-
-def _limit_memory(limit_bytes: int | None) -> None:
-    if limit_bytes is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
 
 
 def _end_with(parent: int) -> None:
@@ -202,11 +195,18 @@ def _closed_device(request: Request) -> str:
         return ""
     import torch
 
+    if why := _why_not(lambda: torch.zeros(1, device=f"cuda:{device['index']}")):
+        return why
+    _opened.add(device["index"])
+    return ""
+
+
+def _why_not(run: Callable[[], object]) -> str:
+    """Runs a function. Returns the first line of the error that it raises; "" if none."""
     try:
-        torch.zeros(1, device=f"cuda:{device['index']}")
+        run()
     except RuntimeError as error:
         return str(error).partition("\n")[0]
-    _opened.add(device["index"])
     return ""
 
 
@@ -235,21 +235,25 @@ def _start_device(request: Request) -> list[Any]:
 def _measure(request: Request, board: memoryview) -> list[Any]:
     from torchalgo import _C
 
-    tasks = [(problem, _C.Primitive(*primitive)) for problem, primitive in request["tasks"]]
-    taken = _C.measure(tasks, **request["options"], device=_device(request), board=board)
+    options = request["options"]
+    taken = _C.measure(_tasks(request), **options, device=_device(request), board=board)
     return [[s.ns, s.failure, s.method, s.control_ratio, s.disturbed] for s in taken]
 
 
 def _check(request: Request, board: memoryview) -> list[Any]:
     from torchalgo import _C
 
+    (problem, _), *_ = tasks = _tasks(request)
+    primitives = [primitive for _, primitive in tasks]
     return _C.check_primitives(
-        request["problem"],
-        [_C.Primitive(*primitive) for primitive in request["primitives"]],
-        request["max_error"],
-        device=_device(request),
-        board=board,
+        problem, primitives, request["max_error"], device=_device(request), board=board
     )
+
+
+def _tasks(request: Request) -> list[tuple[str, Any]]:
+    from torchalgo import _C
+
+    return [(problem, _C.Primitive(*primitive)) for problem, primitive in request["tasks"]]
 
 
 def componentwise_errors(
@@ -278,13 +282,11 @@ def componentwise_errors(
 
 
 def _componentwise(request: Request, board: memoryview) -> list[Any]:
-    from torchalgo import _C
-
     def announce(index: int) -> None:
         board[0], board[1] = board[0] + 1, index
 
-    tasks = [(problem, _C.Primitive(*primitive)) for problem, primitive in request["tasks"]]
-    return [list(each) for each in componentwise_errors(tasks, _device(request), announce)]
+    found = componentwise_errors(_tasks(request), _device(request), announce)
+    return [list(each) for each in found]
 
 
 def _device(request: Request) -> Any:
@@ -302,11 +304,7 @@ def _lost_device(request: Request) -> str:
         return ""
     import torch
 
-    try:
-        torch.cuda.synchronize(request["device"]["index"])
-    except RuntimeError as error:
-        return str(error).partition("\n")[0]
-    return ""
+    return _why_not(lambda: torch.cuda.synchronize(request["device"]["index"]))
 
 
 def _answer(file: int, request: Request, answer: Mapping[str, Any]) -> None:

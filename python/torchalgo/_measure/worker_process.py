@@ -63,12 +63,11 @@ def default_command() -> list[str]:
 class WorkerProcess:
     """A running worker. Neither several threads at once nor a forked child may use it."""
 
-    def __init__(self, command: Sequence[str], memory_limit_bytes: int | None = None) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         """Starts the worker and returns before it is ready. `ask` waits for that.
 
         Args:
             command: the program and its first arguments, see default_command.
-            memory_limit_bytes: the most address space of the worker; None means no limit.
 
         Raises: NoWorkerError if the system does not start it.
         """
@@ -92,7 +91,6 @@ class WorkerProcess:
                     "torch": str(Path(torch.__file__).parent),
                     "torchalgo": str(Path(__file__).parents[1]),
                 },
-                "memory_limit_bytes": memory_limit_bytes,
             }
         )
         with contextlib.suppress(BrokenPipeError):

@@ -122,7 +122,7 @@ class LayerCandidates(ShownAsText):
         for engine, r in said.items():
             if not any(o.engine == engine for o in self.offered):
                 reasons.setdefault(without_layouts(r.reason), []).append(engine)
-        lines = [f"{_some(names)} refuses: {reason}" for reason, names in reasons.items()]
+        lines = [f"{some_of(names, 3)} refuses: {reason}" for reason, names in reasons.items()]
         return [wrapped for line in lines for wrapped in _wrapped(line)]
 
 
@@ -176,27 +176,64 @@ def candidates(
     Raises: torchalgo.Error if the target, the device or an argument is invalid.
     """
     where = find_device(default_device(target, example_inputs) if device is None else device)
-    found = check_directions(directions, "candidates")
-    word = check_dtype(dtype, "candidates")
+    layers = asked_layers(target, example_inputs, where, directions, dtype, "candidates")
+    coarse = allows_coarse_types(max_error)
+    return CandidateList([ask(layer, where, workspace_limit_bytes, coarse) for layer in layers])
+
+
+def asked_layers(
+    target: nn.Module | str,
+    example_inputs: Any,
+    where: _C.Device,
+    directions: Directions | None,
+    dtype: DType | torch.dtype | None,
+    caller: str,
+) -> list[LayerProblem]:
+    """Returns the problems that a call of `candidates` or `profile` asks for.
+
+    They are convolutions. Without directions, `candidates` lists every layer of a module.
+
+    Raises: torchalgo.Error if an argument is invalid.
+    """
+    found, word = check_directions(directions, caller), check_dtype(dtype, caller)
+    turned: Callable[[str, Direction], str] = gradient_of
     if isinstance(target, str):
         layers = [LayerProblem("", str(_C.parse_problem(target)))]
-        turned: Callable[[str, Direction], str] = with_direction
+        turned = with_direction
     else:
-        layers = _layers(target, example_inputs, is_forward=not found, kind=where.kind)
-        turned = gradient_of
+        inputs = _checked_inputs(target, example_inputs, caller)
+        is_forward = caller == "candidates" and not found
+        layers = (_planned_layers if is_forward else problems_of)(target, inputs, where.kind)
     if found or word:
         layers = [layer for layer in layers if is_convolution(layer.problem)]
     if not layers:
         raise Error(
-            f"TA4002 candidates: directions and dtype need a convolution, got {target}: leave them"
+            f"TA4002 {caller}: directions and dtype need a convolution, got {target}: leave them"
             " out"
         )
     if found:
         layers = [LayerProblem(n, turned(p, d)) for n, p in layers for d in found]
-    if word:
-        layers = [LayerProblem(n, with_dtype(p, word)) for n, p in layers]
-    coarse = allows_coarse_types(max_error)
-    return CandidateList([_ask(layer, where, workspace_limit_bytes, coarse) for layer in layers])
+    return [LayerProblem(n, with_dtype(p, word)) for n, p in layers] if word else layers
+
+
+def _checked_inputs(module: nn.Module, example_inputs: Any, caller: str) -> tuple[Any, ...]:
+    if not isinstance(module, nn.Module):
+        raise Error(
+            f"TA4008 {caller}: target is {type(module).__name__}, expected a module or the text of"
+            " a problem"
+        )
+    if example_inputs is None:
+        raise Error(
+            f"TA4008 {caller}: got a module without its input: call {caller}(module,"
+            " torch.rand(...))"
+        )
+    return as_inputs(example_inputs)
+
+
+def _planned_layers(module: nn.Module, inputs: tuple[Any, ...], kind: str) -> list[LayerProblem]:
+    imported = _C.import_graph(best_capture(module, inputs).frozen._c, inputs)
+    planned = [(node.name, node.problem) for node in imported.graph.nodes if node.problem]
+    return [LayerProblem(name, _as_run_on(kind, problem)) for name, problem in planned]
 
 
 def find_device(device: DeviceLike) -> _C.Device:
@@ -237,27 +274,6 @@ def describe_device(device: _C.Device) -> str:
     return f"{device.name} ({device.isa}; {device.provenance or 'unknown'})"
 
 
-def _layers(
-    module: nn.Module, example_inputs: Any, *, is_forward: bool, kind: str
-) -> list[LayerProblem]:
-    if not isinstance(module, nn.Module):
-        raise Error(
-            f"TA4008 candidates: target is {type(module).__name__}, expected a module or the text"
-            " of a problem"
-        )
-    if example_inputs is None:
-        raise Error(
-            "TA4008 candidates: got a module without its input: call candidates(module,"
-            " torch.rand(...))"
-        )
-    inputs = as_inputs(example_inputs)
-    if not is_forward:
-        return problems_of(module, inputs, kind)
-    imported = _C.import_graph(best_capture(module, inputs).frozen._c, inputs)
-    planned = [(node.name, node.problem) for node in imported.graph.nodes if node.problem]
-    return [LayerProblem(name, _as_run_on(kind, problem)) for name, problem in planned]
-
-
 def _as_run_on(kind: str, problem: str) -> str:
     """Returns the problem with TF32 instead of f32 if torch's flags allow it."""
     if is_convolution(problem) and dtype_of(problem) == "f32":
@@ -265,9 +281,10 @@ def _as_run_on(kind: str, problem: str) -> str:
     return problem
 
 
-def _ask(
+def ask(
     layer: LayerProblem, device: _C.Device, workspace_limit_bytes: int, coarse_types: bool
 ) -> LayerCandidates:
+    """Returns the offers and refusals of all algorithms for one layer."""
     primitives, traits, refusals = _C.offers_of(
         layer.problem, workspace_limit_bytes, device, coarse_types
     )
@@ -335,7 +352,8 @@ def _wrapped(line: str) -> list[str]:
     )
 
 
-def _some(names: list[str]) -> str:
-    shown = sorted(set(names), key=names.index)
-    text = ", ".join(shown[:3])
-    return f"{text} and {len(shown) - 3} more" if len(shown) > 3 else text
+def some_of(names: list[str], most: int) -> str:
+    """Returns the first `most` different names, and how many more there are."""
+    shown = list(dict.fromkeys(names))
+    text = ", ".join(shown[:most])
+    return f"{text} and {len(shown) - most} more" if len(shown) > most else text

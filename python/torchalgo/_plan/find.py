@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Imports a frozen model as a graph, and finds the candidates of its nodes."""
+"""Imports a frozen model as a graph, and says what its device allows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,11 +21,6 @@ def native_device(device: torch.device) -> _C.Device | None:
     return _C.cuda_device(index)
 
 
-def torch_name(device: _C.Device | None) -> str:
-    """Returns torch's name of a device: "cpu" or "cuda:0". None is the CPU."""
-    return "cpu" if device is None else f"cuda:{device.index}"
-
-
 def import_model(
     device: _C.Device | None, frozen: ScriptModule, inputs: tuple[Any, ...]
 ) -> _C.Imported:
@@ -35,32 +29,6 @@ def import_model(
     if device is not None and convolutions_use_tf32():
         return _C.with_tf32_convolutions(imported)
     return imported
-
-
-def find_candidates(
-    graph: _C.Graph,
-    workspace_limit_bytes: int,
-    device: _C.Device | None,
-    drop_dominated: bool = True,
-    runtime_compiled: bool = True,
-    all_knobs: bool = False,
-    named: Sequence[str] = (),
-    coarse_types: bool = False,
-) -> _C.Candidates:
-    """Returns the candidates of each node.
-
-    If `drop_dominated`, candidates that are not worth measuring are left out, unless `named` names
-    them. For cuDNN, this leaves a few of hundreds of engines and knobs: see without_dominated() in
-    csrc/provider/dominated.h. Engines that are compiled when they first run
-    are left out unless `runtime_compiled`. On a CPU, a call without the activation behind it
-    is left out if the same primitive can apply the activation. On a GPU, only deterministic
-    primitives are returned if torch's flags ask for them. If `coarse_types`, primitives that store
-    data in coarser types than the model's are candidates too.
-    """
-    return _C.find_candidates(
-        graph, workspace_limit_bytes, device, is_deterministic(device), drop_dominated,
-        runtime_compiled, all_knobs, named, coarse_types,
-    )  # fmt: skip
 
 
 def is_deterministic(device: _C.Device | None) -> bool:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._db import DeviceCosts
-from torchalgo._ir.costs import CostFile, Key, key_of, key_of_native
+from torchalgo._ir.costs import Key, key_of, key_of_native
 from torchalgo._ir.plan import GuardVerdict, Plan, PlanEnergy, PlanNode, PlanTransform, micro
 from torchalgo._measure import guard, meters
 from torchalgo._measure.baselines import Call
@@ -24,25 +24,22 @@ from torchalgo._measure.sampling import Bench
 from torchalgo._measure.steps import Planner
 
 Calls = Mapping[str, Call]
+Part = TypeVar("Part", PlanNode, PlanTransform)
 
 
 class Latency:
     """The objective of the least time, and the base of the other objective."""
 
     name = "latency"
+    least_sample_s = 0.0  # seconds that the guard repeats a call which takes less
 
-    def __init__(self, bench: Bench, costs: DeviceCosts | None) -> None:
-        self.bench = bench
-        self.costs: CostFile | None = costs
+    def __init__(self, bench: Bench, costs: DeviceCosts) -> None:
+        self.bench, self.costs = bench, costs
         self.verdicts = costs
 
     def other_planners(self) -> dict[str, Planner]:
         """Returns, by name, planners for other objectives, whose plans are compared."""
         return {}
-
-    def value(self, native: _C.Plan) -> float:
-        """Returns the plan's value of the objective: its time in us."""
-        return micro(native.cost)
 
     def described(self, plan: Plan) -> Plan:
         """Returns `plan` with its costs in us and uJ. Its ticks are those of this objective."""
@@ -69,24 +66,20 @@ class Energy(Latency):
 
     name = "energy"
 
-    def __init__(self, bench: Bench, costs: DeviceCosts | None, meter: meters.Meter) -> None:
-        self.meter = meter
+    def __init__(self, bench: Bench, costs: DeviceCosts, meter: meters.Meter) -> None:
+        self.meter, self.least_sample_s = meter, meters.LOOP_STEPS * meter.interval_s
         energies = EnergyBench(bench, meter)
         self.bench = energies.as_bench()
-        self.verdicts = None if costs is None else costs.for_energy(meter.name)
-        self.both = EnergyCosts(energies, costs, self.verdicts)
-        self.costs = self.both
+        self.costs = self.both = EnergyCosts(energies, costs)
+        self.verdicts = self.both.energies
 
     def other_planners(self) -> dict[str, Planner]:
         return {"fastest": self._plan_fastest}
 
-    def value(self, native: _C.Plan) -> float:
-        """Returns the plan's energy in uJ."""
-        return micro(sum(map(self.both.energy_ticks, _keys_of_plan(native))))
-
     def described(self, plan: Plan) -> Plan:
-        nodes = [self._node(node) for node in plan.nodes]
-        transforms = [self._transform(transform) for transform in plan.transforms]
+        # The planner took ticks of energy for ticks of time.
+        nodes = [self._part(n, regret_us=None, regret_uj=n.regret_us) for n in plan.nodes]
+        transforms = [self._part(transform) for transform in plan.transforms]
         parts: list[PlanNode | PlanTransform] = [*nodes, *transforms]
         ticks = sum(part.ticks for part in parts)
         return dataclasses.replace(
@@ -105,71 +98,39 @@ class Energy(Latency):
     ) -> GuardVerdict | None:
         try:
             times, energies = guard.meter_interleaved(
-                calls, self.meter, budget_s=limit_s, synchronize=synchronize
+                calls, self.meter, budget_s=limit_s, synchronize=synchronize, most_s=most_s
             )
         except (Error, OSError) as problem:
             return guard.untimed_verdict(f"no energies to compare: {problem}")
-        return guard.energy_verdict(times, energies)
+        return guard.energy_verdict(times, energies) if guard.has_verdict(energies) else None
 
     # ---- plans ---------------------------------------------------------------------------------
 
     def _plan_fastest(
         self, graph: Any, found: Any, transforms: Any, table: _C.CostTable, **options: Any
     ) -> tuple[_C.Plan, list[_C.CostKey]]:
-        """Makes the plan of the least time. Called like _C.make_plan."""
+        """Makes the plan of the least time, whose cost is its energy. Called like _C.make_plan."""
         times = _C.CostTable()
         for native, _, source in table.items():
             times.set(native, self.both.time_ticks(key_of_native(native)), source)
         plan, wanted = _C.make_plan(graph, found, transforms, times, **options)
         plan.status, plan.lower_bound, plan.method = "feasible", 0, "least time"
+        parts: list[Any] = [*plan.nodes, *plan.transforms]
+        plan.cost = sum(self.both.energy_ticks(key_of(p.problem, p.primitive)) for p in parts)
         return plan, wanted
 
     # ---- the plan that users read --------------------------------------------------------------
 
-    def _node(self, node: PlanNode) -> PlanNode:
-        key = _key(node)
-        regret = node.regret_us  # the planner took ticks of energy for ticks of time
+    def _part(self, part: Part, **fields: Any) -> Part:
+        key = _key(part)
         return dataclasses.replace(
-            node,
+            part,
             predicted_us=micro(self.both.time_ticks(key)),
             predicted_uj=micro(self.both.energy_ticks(key)),
             ticks=self.both.energy_ticks(key),
-            regret_us=None,
-            regret_uj=regret,
+            **fields,
         )
-
-    def _transform(self, transform: PlanTransform) -> PlanTransform:
-        key = _key(transform)
-        return dataclasses.replace(
-            transform,
-            predicted_us=micro(self.both.time_ticks(key)),
-            predicted_uj=micro(self.both.energy_ticks(key)),
-            ticks=self.both.energy_ticks(key),
-        )
-
-
-def _keys_of_plan(plan: _C.Plan) -> list[Key]:
-    """Returns the keys of all primitives and layout changes in the plan, once per run.
-
-    Views are left out, since they cost nothing.
-    """
-    runs = [(n.problem, n.primitive) for n in plan.nodes if n.primitive.name]
-    runs += [(t.problem, t.primitive) for t in plan.transforms]
-    keys = [key_of(problem, primitive) for problem, primitive in runs]
-    return [key for key in keys if not _C.is_view(key.primitive)]
 
 
 def _key(part: PlanNode | PlanTransform) -> Key:
     return Key(part.problem, part.primitive, part.src, part.dst)
-
-
-def find_objective(
-    name: str, device: _C.Device | None, costs: DeviceCosts | None, bench: Bench
-) -> Latency:
-    """Returns the objective "latency" or "energy".
-
-    Raises: torchalgo.Error if the objective needs a meter and there is none.
-    """
-    if name == "latency":
-        return Latency(bench, costs)
-    return Energy(bench, costs, meters.find_meter(device))

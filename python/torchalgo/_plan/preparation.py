@@ -47,7 +47,7 @@ from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.overrides import COMPONENTWISE, only_named_types
 from torchalgo._ir.plan import PlanDim, shapes_text
 from torchalgo._ir.problems import dtype_of
-from torchalgo._plan.find import find_candidates, import_model, native_device
+from torchalgo._plan.find import import_model, is_deterministic, native_device
 
 # A model whose run takes more seconds than this is compared at smaller sizes, if the sizes are
 # proven to be free.
@@ -98,10 +98,10 @@ class Prepared:
     def find_candidates(self, options: Options) -> _C.Candidates:
         """Returns the candidates of each node.
 
-        Dominated candidates are dropped, unless the user has passed a plan, or names them in an
-        override. Engines that are compiled when they first run are dropped unless the plan may have
-        them. Candidates in coarser types than the model's are listed if max_error allows them, and
-        where an override names one.
+        Candidates that are not worth measuring are dropped, unless the user has passed a plan, or
+        names them in an override. Engines that are compiled when they first run are dropped unless
+        the plan may have them. Candidates in coarser types than the model's are listed if max_error
+        allows them, and where an override names one.
         """
         # On a CPU, an override may name a primitive that is dominated in some fusions only.
         overrides = options.overrides if isinstance(options.overrides, Mapping) else {}
@@ -110,10 +110,17 @@ class Prepared:
         is_free = options.plan is None and (not named or self.device is not None)
         may_compile = options.runtime_compiled or options.plan is not None
         may_be_coarse = options.plan is not None or options.has_coarse_types
-        found = find_candidates(
-            self.graph, options.workspace_limit_bytes, self.device, is_free, may_compile,
-            options.all_knobs, named, may_be_coarse or options.names_types,
-        )  # fmt: skip
+        found = _C.find_candidates(
+            self.graph,
+            options.workspace_limit_bytes,
+            self.device,
+            is_deterministic(self.device),
+            drop_dominated=is_free,
+            runtime_compiled=may_compile,
+            all_knobs=options.all_knobs,
+            named=named,
+            coarse_types=may_be_coarse or options.names_types,
+        )
         if may_be_coarse or not options.names_types:
             return found
         return only_named_types(self.graph, found, overrides)

@@ -10,7 +10,7 @@ from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._ir.costs import key_of, native_key
 from torchalgo._ir.plan import Plan, PlanProof
-from torchalgo._measure.steps import Question
+from torchalgo._measure.steps import Question, planner_input
 from torchalgo._plan.limits import Limits
 from torchalgo.verify.check_plan import check_plan
 
@@ -20,7 +20,9 @@ def prover(limits: Limits) -> Callable[[Plan], PlanProof]:
     tuning = limits.tuning
 
     def prove(plan: Plan) -> PlanProof:
-        graph, found, transforms, costs, allow = tuning.planner_input(Question(limits=limits))
+        graph, found, transforms, costs, allow = planner_input(
+            tuning.knowledge, tuning.phase, Question(limits=limits)
+        )
         native, _ = _C.make_plan(
             graph, found, transforms, costs,
             allow=allow, resources=limits.resources(tuning.knowledge), with_certificate=True,

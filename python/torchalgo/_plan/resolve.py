@@ -10,6 +10,7 @@ from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._ir.overrides import forced_primitives
 from torchalgo._ir.plan import Plan
+from torchalgo._measure.steps import known_input
 from torchalgo._measure.tuning import Tuning
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
@@ -55,7 +56,10 @@ def front_finder(
             plans = find_errors(max_points, time_limit_s)
             return Front([ParetoPoint(p, p.cost_us, p.weight_bytes or 0) for p in plans], over)
         points = native_front(
-            *tuning.known_input(), over=over, max_points=max_points, time_limit_s=time_limit_s
+            *known_input(tuning.knowledge),
+            over=over,
+            max_points=max_points,
+            time_limit_s=time_limit_s,
         )
         return Front([ParetoPoint(describe(p.plan), p.us, p.bytes) for p in points], over)
 

@@ -98,8 +98,7 @@ def _bf16_costs(
             ticks = cost.estimate_ticks + tuning.settings.call_ticks
             costs[key.problem] = min(ticks, costs.get(key.problem, ticks))
 
-    if objective.costs is not None:
-        learn(objective.costs.read(primitives))
+    learn(objective.costs.read(primitives))
     sampler = objective.bench.sampler(primitives, cold_bytes(prepared.graph), seed=0)
     sums = {problem: sum(each) for problem, each in layers.items()}
     for problem in sorted(sums, key=lambda p: -sums[p]) if tuning.has_measured else ():
@@ -110,8 +109,7 @@ def _bf16_costs(
         if problem not in costs and key is not None:
             taken = sampler.take([key], left_s)
             learn(taken)
-            if objective.costs is not None:
-                objective.costs.append(taken)
+            objective.costs.append(taken)
     return costs
 
 

@@ -36,10 +36,6 @@ class Tuned(NamedTuple):
     origins: Sequence[int] = ()
     worst_error: float = math.nan
 
-    def is_outdated(self) -> bool:
-        """Returns True if costs that were measured since have changed the optimum."""
-        return choices_of(self.limits.settle()) != choices_of(self.native)
-
 
 def choices_of(plan: _C.Plan) -> list[Any]:
     """Returns the choices of a plan, without costs."""
@@ -58,11 +54,6 @@ def rewrite_with_origins(imported: _C.Imported, native: _C.Plan) -> tuple[Script
         rewritten, origins = _C.rewrite_with_origins(imported, native)
         scripted: ScriptModule = torch.jit._recursive.wrap_cpp_module(rewritten)
         return scripted, origins
-
-
-def error_of(scripted: ScriptModule, prepared: Prepared) -> float:
-    """Runs the module once. Returns the relative L2 error of its outputs against the model's."""
-    return prepared.reference.error_of(scripted)
 
 
 def bind_exact_plan(

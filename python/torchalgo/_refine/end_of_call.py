@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from torchalgo._base.call_context import CallContext
-from torchalgo._base.time_budget import GUARD_SHARE, LEAST_END_S
+from torchalgo._base.time_budget import LEAST_END_S
 from torchalgo._measure import guard
 from torchalgo._plan.preparation import Prepared
 
@@ -26,7 +26,6 @@ class GuardEffort:
     warmup: int
     limit_s: float  # seconds for all rounds together
     baselines: tuple[str, ...] = ()  # only these are timed; all if empty
-    has_single_layout: bool = False  # the best single-layout plan is timed too
     rounds: int = guard.LEAST_ROUNDS  # at least so many; with fewer than that, only if it is clear
 
     @property
@@ -43,6 +42,7 @@ class CallBudget:
 
     def __init__(self, call: CallContext) -> None:
         self.call, self.now_s = call, call.deadline.now_s
+        self.least_sample_s = 0.0  # seconds of a call in the guard, if the model takes less
         self._model_s = 0.0  # seconds of one run of the frozen module
         self._bind_s = 0.0  # seconds to bind a plan and to run it once
         self._calls = 4  # number of calls that the guard times, the plan included
@@ -60,7 +60,7 @@ class CallBudget:
         else:
             self._model_s = self._run_s(prepared)
         self._bind_s = BIND_SHARE * read_s + 2 * self._model_s
-        self._reserve(self._bind_s)
+        guard.reserve(self.call.deadline, self._efforts_s(), self._bind_s)
 
     def _run_s(self, prepared: Prepared) -> float:
         """Runs the frozen module up to MOST_RUNS times and returns the seconds of the fastest run.
@@ -79,30 +79,30 @@ class CallBudget:
     @property
     def can_time(self) -> bool:
         """True if there is time to bind a plan and to time it with the least effort."""
-        return self.least_s <= self.call.deadline.left_s("finish")
+        return self._least_s <= self.call.deadline.left_s("finish")
 
     @property
-    def least_s(self) -> float:
+    def _least_s(self) -> float:
         """The seconds that binding a plan and timing it with the least effort take."""
-        return LEAST_END_S + self._bind_s + self._seconds(self._efforts()[-1])
+        return LEAST_END_S + self._bind_s + self._efforts_s()[-1]
 
     @property
-    def whole_s(self) -> float:
+    def least_call_s(self) -> float:
         """The seconds of a whole call with the least effort, without measuring."""
         read_s = self.call.timings.of("read").wall_s + self.call.timings.of("values").wall_s
-        return read_s + self._model_s + self.least_s
+        return read_s + self._model_s + self._least_s
 
     def expect_guard(self) -> None:
         """Reserves time for the guard only, after the plan was bound and tried."""
-        self._reserve(0.0)
+        guard.reserve(self.call.deadline, self._efforts_s())
 
     def learn_binding(self, seconds: float) -> None:
         """Notes how long binding a plan and running it once took."""
         self._bind_s = seconds
 
-    def can_bind(self, plans: int = 1) -> bool:
-        """Returns True if `plans` more plans can be bound and tried before the guard must begin."""
-        return plans * self._bind_s <= self.call.deadline.left_s("check")
+    def can_bind(self) -> bool:
+        """Returns True if a further plan can be bound and tried before the guard must begin."""
+        return self._bind_s <= self.call.deadline.left_s("check")
 
     def can_run(self, times: int) -> bool:
         """Returns True if the model can run so many times before the guard must begin."""
@@ -115,37 +115,25 @@ class CallBudget:
     def guard_effort(self) -> GuardEffort | None:
         """Returns the best effort that there is time for, None if there is none."""
         left_s = self.call.deadline.left_s("finish")
-        for effort in self._efforts():
-            if self._seconds(effort) <= left_s:
-                return effort
-        return None
+        efforts = zip(self._efforts(), self._efforts_s(), strict=True)
+        return next((effort for effort, own_s in efforts if own_s <= left_s), None)
 
     def _efforts(self) -> list[GuardEffort]:
         """Returns the efforts, the best first."""
         limit_s = min(6.0, max(0.5, 0.1 * self.call.deadline.budget_s))
         return [
-            GuardEffort(2, limit_s, has_single_layout=True),
             GuardEffort(2, limit_s),
             GuardEffort(0, 0.0, ("frozen", "channels_last")),
             GuardEffort(0, 0.0, ("frozen", "channels_last"), rounds=guard.CLEAR_ROUNDS),
         ]
 
-    def _seconds(self, effort: GuardEffort) -> float:
-        calls = len(effort.baselines) + 1 if effort.baselines else self._calls
-        bind_s = 0.0
-        if effort.has_single_layout:
-            calls, bind_s = calls + 1, self._bind_s
-        least_s = effort.rounds * calls * self._model_s
-        first_s = (1 + effort.warmup) * calls * self._model_s  # one run shows which of them fail
-        return bind_s + first_s + max(least_s, effort.limit_s)
-
-    def _reserve(self, bind_s: float) -> None:
-        """Reserves time for the end of the call: `bind_s`, and the guard.
-
-        The guard has the best effort that takes at most GUARD_SHARE of the budget, or else the
-        least one. No time is reserved for the single-layout plan, so it is dropped first.
-        """
-        seconds = [self._seconds(effort) for effort in self._efforts()[1:]]
-        most_s = GUARD_SHARE * self.call.deadline.budget_s
-        guard_s = next((own_s for own_s in seconds if own_s <= most_s), seconds[-1])
-        self.call.deadline.keep("finish", LEAST_END_S + bind_s + guard_s)
+    def _efforts_s(self) -> list[float]:
+        """Returns the seconds of the efforts. Each call runs once more, to show if it fails."""
+        return [
+            guard.expect_s(
+                len(effort.baselines) + 1 if effort.baselines else self._calls,
+                max(self._model_s, self.least_sample_s),
+                warmup=1 + effort.warmup, rounds=effort.rounds, limit_s=effort.limit_s,
+            )
+            for effort in self._efforts()
+        ]  # fmt: skip

@@ -17,11 +17,10 @@ from torchalgo._ir.plan_threads import other_threads
 from torchalgo._measure import guard
 from torchalgo._plan.describe import unplanned
 from torchalgo._plan.facts import facts_of_offers
-from torchalgo._plan.find import torch_name
 from torchalgo._plan.fit import fit_plan, missing_primitives, nodes_it_lacks
 from torchalgo._plan.preparation import Prepared
 from torchalgo._plan.result import Result
-from torchalgo._refine.binding import error_of, rewrite, with_dims_of
+from torchalgo._refine.binding import rewrite, with_dims_of
 
 
 def leave_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> Result:
@@ -34,7 +33,7 @@ def leave_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> 
     )
     plan = dataclasses.replace(plan, guard=verdict)
     tell_outcome(progress, plan)
-    frozen, where = prepared.frozen, torch_name(prepared.device)
+    frozen, where = prepared.frozen, str(prepared.where)
     return Result(frozen, plan, frozen, device=where, graph=prepared.graph.to_text())
 
 
@@ -76,7 +75,7 @@ def apply_plan(
         planned = with_dims_of(frozen, plan, prepared)
         return Result(frozen, planned, frozen, device=where, **known)
     scripted = rewrite(prepared.imported, native_plan(plan))
-    error = error_of(scripted, prepared)
+    error = prepared.reference.error_of(scripted)
     # A plan with layers in coarser types was made under a bound of its own.
     own_bound = prepared.capture_error + (plan.max_error or 0.0)
     bound = max(prepared.output_bound(options), own_bound)

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from torchalgo import _C
+from torchalgo._base.time_budget import Deadline
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, copy_of
 from torchalgo._capture.example_calls import ModelCall
@@ -38,8 +39,8 @@ class Planned:
 
 
 # A function that plans calls of a model. If plans by shapes are given, it applies these and
-# measures nothing.
-Planner = Callable[[nn.Module, Sequence[ModelCall], Mapping[str, Plan] | None], Planned]
+# measures nothing. Called like plan_calls, after its options.
+Planner = Callable[..., Planned]
 
 
 class Original:
@@ -107,13 +108,18 @@ class Original:
                     " on it"
                 )
 
-    def plan(self, calls: Sequence[ModelCall], plans: Mapping[str, Plan] | None = None) -> Planned:
+    def plan(
+        self,
+        calls: Sequence[ModelCall],
+        plans: Mapping[str, Plan] | None = None,
+        deadline: Deadline | None = None,
+    ) -> Planned:
         """Plans `calls` with the present weights, or applies `plans` if they are given.
 
         If this raises, changes are still detected relative to the state that was planned before.
         """
         watch = watch_weights(self.model)
-        planned = self._planner(self.model, calls, plans)
+        planned = self._planner(self.model, calls, plans, deadline)
         watch_layers(watch, self.model)
         self.watch = watch
         planned = dataclasses.replace(planned, watch=watch)

@@ -28,7 +28,7 @@ def given_runs(
     plan: Any,
     parts: Mapping[str, Part],
     options: Options,
-    store: CostStore | None,
+    store: CostStore,
     call: CallContext,
 ) -> dict[str, Run]:
     """Returns the regions with their parts of a plan, by the structures of their graphs.
@@ -69,14 +69,14 @@ def _run_of(plan: TrainingPlan, plain: Part) -> Run:
     )
 
 
-def _check(run: Run, options: Options, store: CostStore | None, call: CallContext) -> None:
+def _check(run: Run, options: Options, store: CostStore, call: CallContext) -> None:
     part, device, names = run.part, run.part.target.device, _names_by_key(run.plan)
     rules = Rules(
         part.graph, part.found, _C.transform_candidates(part.graph, part.found, device), {}
     )
     for key in names:  # the plan may have a layout change that no candidate needs
         rules.primitives.setdefault(key, _C.Primitive(key.primitive, key.src, key.dst))
-    costs = None if store is None else DeviceCosts.of(store, device, _C.CHANGED_WEIGHTS)
+    costs = DeviceCosts.of(store, device, _C.CHANGED_WEIGHTS)
     bench = dataclasses.replace(Bench.on(device, call.deadline), peaks=no_peaks)
     state = CostState(rules, bench, costs, options.max_error, call.timings, 0)
     checker = Checker(state, bench, bench.sampler(rules.primitives, 0, 0), call, device)

@@ -17,13 +17,17 @@ from torch.utils._pytree import tree_leaves
 from torchalgo._base.call_context import CallContext
 from torchalgo._base.overlap import one_at_a_time
 from torchalgo._base.stats import is_faster
-from torchalgo._base.time_budget import GUARD_SHARE, LEAST_END_S, OUT_OF_BUDGET, Deadline
+from torchalgo._base.time_budget import Deadline
 from torchalgo._capture.settings import cpu_autocasts_to_bf16
 from torchalgo._ir.plan import GuardVerdict
 from torchalgo._measure.guard import (
+    CLEAR_ROUNDS,
     PLAN,
+    expect_s,
     guard_verdict,
     has_verdict,
+    out_of_time,
+    reserve,
     synchronizer,
     time_interleaved,
 )
@@ -48,8 +52,10 @@ def reserve_guard(model: torch.nn.Module, inputs: Sequence[Tensor], call: CallCo
         copied = copy.deepcopy(model)
         ((step_ns,),) = time_steps({AS_GIVEN: (copied, copied.forward)}, inputs, 1).values()
     sides = 3 if cpu_autocasts_to_bf16() else 2  # see compare_steps
-    guard_s = LEAST_END_S + sides * (1 + ROUNDS) * step_ns / 1e9
-    deadline.keep("finish", min(guard_s, GUARD_SHARE * deadline.budget_s))
+    reserve(
+        deadline,
+        [expect_s(sides, 1e-9 * step_ns, warmup=1, rounds=n) for n in (ROUNDS, CLEAR_ROUNDS)],
+    )
 
 
 def compare_steps(
@@ -81,7 +87,8 @@ def compare_steps(
     verdict = guard_verdict(both)
     if has_verdict(both, ROUNDS):
         return dataclasses.replace(verdict, reason=_other_way(times))
-    reason = _out_of_time(deadline, verdict.rounds)
+    when = f"after {verdict.rounds} of {ROUNDS} rounds, too few for a verdict"
+    reason = out_of_time(deadline, when)
     return dataclasses.replace(verdict, runs="baseline", reason=reason)
 
 
@@ -95,14 +102,6 @@ def _other_way(times: Mapping[str, Sequence[float]]) -> str:
     return (
         f"{CHANNELS_LAST} is {result.ratio:.2f} times as fast as the plan: train it without a plan,"
         " after model.to(memory_format=torch.channels_last)"
-    )
-
-
-def _out_of_time(deadline: Deadline, rounds: int) -> str:
-    return (
-        f"{OUT_OF_BUDGET} after {rounds} of {ROUNDS} rounds, too few for a verdict: give more time,"
-        f" such as budget_s={math.ceil(2 * deadline.budget_s)}, or run the plan untimed, with"
-        " run_untimed=True"
     )
 
 

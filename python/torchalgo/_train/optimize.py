@@ -33,13 +33,12 @@ def plan_training(
     model: nn.Module,
     inputs: Sequence[Tensor],
     options: Options,
-    store: CostStore | None,
+    store: CostStore,
     call: CallContext,
 ) -> TrainingModule:
     """Returns the model with planned regions.
 
     Args:
-        store: the cost database; None: costs are not stored.
         options: if options.autocast, the caller is inside of torch.autocast in bf16, and the plan
             is for calls inside of it.
     Raises: torchalgo.Error if the model is in eval mode, is on neither a CPU nor a GPU, or cannot
@@ -120,7 +119,7 @@ def _named(options: Options) -> tuple[str, ...]:
 
 
 def _within_limit(
-    parts: Mapping[str, Part], options: Options, store: CostStore | None, call: CallContext
+    parts: Mapping[str, Part], options: Options, store: CostStore, call: CallContext
 ) -> dict[str, Run]:
     """Returns the regions with the fastest plans that keep the limit of memory.
 

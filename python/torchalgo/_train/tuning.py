@@ -11,11 +11,11 @@ import torch
 
 from torchalgo import _C
 from torchalgo._base.call_context import CallContext
-from torchalgo._C import Error
 from torchalgo._capture.settings import Options
 from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._ir.plan import Plan, micro
 from torchalgo._measure.sampling import Bench
+from torchalgo._measure.steps import Question
 from torchalgo._measure.tuning import TuneSettings, Tuning
 from torchalgo._plan.describe import Describer
 from torchalgo._plan.learned_costs import guide_from_store
@@ -30,19 +30,15 @@ from torchalgo._train.plan import STAGED
 class RegionTuning:
     """Plans a region, and measures the costs that the database lacks."""
 
-    def __init__(
-        self, part: Part, options: Options, store: CostStore | None, call: CallContext
-    ) -> None:
+    def __init__(self, part: Part, options: Options, store: CostStore, call: CallContext) -> None:
         graph, found, device = part.graph, part.found, part.target.device
-        costs = None if store is None else DeviceCosts.of(store, device, _C.CHANGED_WEIGHTS)
+        costs = DeviceCosts.of(store, device, _C.CHANGED_WEIGHTS)
         forced = forced_directions(part.own.graph, graph, found, options.overrides or {})
         bench = Bench.on(device, call.deadline)
         settings = TuneSettings(
             options.max_error, options.max_componentwise_error, cold_bytes=_C.CHANGED_WEIGHTS
         )
-        guide = None
-        if store is not None:
-            guide = functools.partial(guide_from_store, store, device, _C.CHANGED_WEIGHTS)
+        guide = functools.partial(guide_from_store, store, device, _C.CHANGED_WEIGHTS)
         self._tuning = Tuning(
             graph, found, forced, settings, call=call, cost_file=costs, bench=bench, device=device,
             guide=guide,
@@ -66,16 +62,11 @@ class RegionTuning:
         return self._described(self._tuning.settle(*arguments, **options))
 
     def best(self) -> Plan:
-        """Returns the cheapest plan, with the cost of the staged one if there is time for it."""
+        """Returns the cheapest plan, and with it the staged one's cost, unless time was short."""
         plan = self.settle()
         if self._tuning.is_stopped:
             return plan
-        try:
-            staged = self._tuning.settle(_C.make_staged_plan, checked=False, rough=True)
-        except Error:
-            if self._tuning.is_stopped:  # too few costs are known
-                return plan
-            raise
-        if self._tuning.is_stopped:  # the staged plan is one of the known costs only
-            return plan
-        return dataclasses.replace(plan, comparisons={STAGED: micro(staged.cost)})
+        staged = self._tuning.estimates({STAGED: Question(_C.make_staged_plan)})
+        return dataclasses.replace(
+            plan, comparisons={name: micro(native.cost) for name, native in staged.items()}
+        )

@@ -27,6 +27,8 @@ class Taken:
 class DrawnMachine:
     """Random costs of all candidates of a random graph, and bounds that hold for them."""
 
+    is_probed = False  # its bounds are not stored
+
     def __init__(self, seed: int, bound_factor: float = 1.0) -> None:
         self.pick = random.Random(seed)
         self.graph = _C.parse_graph(str(GraphText(seed, self.pick.choice([2, 3, 4, 5, 6]))))

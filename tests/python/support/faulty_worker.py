@@ -15,6 +15,7 @@ import ctypes
 import importlib.util
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -55,6 +56,7 @@ def leave() -> None:
 
 
 def memory() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
     blocks = []
     while True:
         blocks.append(bytearray(1 << 26))
@@ -114,7 +116,7 @@ def replace_steps(worker: Any, faults: dict[str, str]) -> None:
         if request["do"] in ("start", "release"):
             FAULTS.get(faults.get(request["do"], ""), lambda: None)()
             return {"results": [], "lost": ""}
-        primitives = request.get("primitives") or [primitive for _, primitive in request["tasks"]]
+        primitives = [primitive for _, primitive in request["tasks"]]
         for i, primitive in enumerate(primitives):
             step(faults, board, i, primitive[0])
         if request["do"] == "check":

@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
@@ -83,17 +80,8 @@ def arguments(**options: Any) -> dict[str, Any]:
     return {**own, "settings": torchalgo.Settings(**{"progress": False, **rare})}
 
 
-@contextlib.contextmanager
-def without_single_layout() -> Iterator[None]:
-    """No plan in one layout is timed. On a loaded machine it may win, and then it is the result."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("torchalgo._refine.refinement.single_layout_plan", lambda *_: None)
-        yield
-
-
 def run_plan(model: nn.Module, *inputs: Any, **options: Any) -> torchalgo.Optimized:
     """optimize without the guard: tunes, then applies the optimal plan with no verdict in it."""
-    with without_single_layout():
-        tuned = torchalgo.optimize(model, inputs, **arguments(**options))
+    tuned = torchalgo.optimize(model, inputs, **arguments(**options))
     plan = dataclasses.replace(tuned.plan, guard=None)
     return torchalgo.optimize(model, inputs, plan=plan, settings=torchalgo.Settings(progress=False))

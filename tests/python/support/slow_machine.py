@@ -28,6 +28,8 @@ class Clock:
 class SlowMachine:
     """Candidates that take their time, on a clock: set-up, warm-up and rounds of each visit."""
 
+    is_probed = False  # its bounds are not stored
+
     def __init__(self, clock: Clock, seed: int, run_s: float) -> None:
         self.clock, self.rng, self.run_s = clock, random.Random(seed), run_s
         self.deadline: Deadline | None = None

@@ -39,9 +39,9 @@ def make_bench() -> Iterator[MakeBench]:
     """A bench whose named primitives do a fault; its worker ends with the test."""
     workers: list[Worker] = []
 
-    def make(memory_limit_bytes: int | None = None, **faults: str) -> ProcessBench:
+    def make(**faults: str) -> ProcessBench:
         named = {name.replace("__", "."): fault for name, fault in faults.items()}
-        workers.append(Worker(faulty_command(**named), memory_limit_bytes))
+        workers.append(Worker(faulty_command(**named)))
         return ProcessBench(worker=workers[-1], least_limit_s=LIMIT_S)
 
     yield make
