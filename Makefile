@@ -92,6 +92,7 @@ docs: $(DOCS_VENV)/.installed
 full-deps: venv
 	@$(PY) scripts/with_progress.py "installing what all tests need" \
 	  $(PY) -m pip install --disable-pip-version-check -r requirements-full.txt
+	@bash scripts/emulate_arm.sh install
 
 bench-deps: venv
 	@$(PY) scripts/with_progress.py "installing what benchmarks compare with" \

@@ -55,7 +55,7 @@ def open_emitted(folder: Path, x: Any) -> Run:
     assert sizes is not None
     network = ctypes.c_void_p()
     if status := library[f"{name}_open"](
-        ctypes.byref(network), str(folder / "weights.bin").encode()
+        ctypes.byref(network), str(folder / "weights.bin").encode(), None
     ):
         raise RuntimeError(f"{name}_open returned {status}")
     compute = library[f"{name}_run"]

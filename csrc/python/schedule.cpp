@@ -22,24 +22,18 @@ namespace py = pybind11;
 namespace torchalgo {
 namespace {
 
-py::bytes bytes_of(const std::vector<float>& floats) {
-  return {reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)};
-}
-
-// Weights and bias of each layer in turn, contiguous tensors of floats.
-py::tuple packed(const std::string& problem, const Primitive& primitive, const Device& device,
-                 const std::vector<std::optional<at::Tensor>>& constants) {
+// `constants` are weights and bias of each layer in turn, contiguous tensors of floats.
+py::tuple add_step(ConstantsFile& file, const std::string& problem, const Primitive& primitive,
+                   const Device& device, const std::vector<std::optional<at::Tensor>>& constants) {
   const auto floats_of = [](const std::optional<at::Tensor>& tensor) {
     return tensor ? tensor->const_data_ptr<float>() : nullptr;
   };
   std::vector<cpu::LayerPointers> layers;
   for (std::size_t i = 0; i + 1 < constants.size(); i += 2)
     layers.push_back({floats_of(constants[i]), floats_of(constants[i + 1])});
-  const PackedStep step = pack_step(parse_problem(problem), primitive, device, layers);
-  py::list written;
-  for (const PackedLayer& layer : step.layers)
-    written.append(py::make_tuple(bytes_of(layer.weights), bytes_of(layer.bias)));
-  return py::make_tuple(std::string(step.file), step.is_family, step.workspace_bytes, written);
+  const PackedStep step = pack_step(parse_problem(problem), primitive, device, layers, file);
+  return py::make_tuple(std::string(step.file), step.is_family, step.primitive,
+                        step.workspace_bytes);
 }
 
 }  // namespace
@@ -79,8 +73,18 @@ void bind_schedule(py::module_& m) {
       .def_readonly("steps", &Schedule::steps)
       .def_readonly("inputs", &Schedule::inputs)
       .def_readonly("outputs", &Schedule::outputs);
-  m.def("pack_step", &packed, py::arg("problem"), py::arg("primitive"), py::arg("device"),
-        py::arg("constants"));
+  py::class_<ConstantsFile>(m, "ConstantsFile")
+      .def(py::init([](bool is_packed) {
+             return ConstantsFile{is_packed, {}, 0};
+           }),
+           py::arg("is_packed"))
+      .def("add_step", &add_step, py::arg("problem"), py::arg("primitive"), py::arg("device"),
+           py::arg("constants"))
+      .def_property_readonly("content",
+                             [](const ConstantsFile& file) { return py::bytes(file.content); })
+      .def_readonly("packed_bytes", &ConstantsFile::packed_bytes)
+      .def_readonly("depthwise_filters", &ConstantsFile::depthwise_filters)
+      .def_readonly("has_other_pixels", &ConstantsFile::has_other_pixels);
   m.def("slice_begin", [](const std::string& problem) {
     const auto slice = std::get<SliceProblem>(parse_problem(problem));
     return slice.begin * slice.h * slice.w;

@@ -3,90 +3,86 @@
 
 #include <fmt/format.h>
 
-#include <functional>
-#include <numeric>
-#include <utility>
+#include <variant>
+#include <vector>
 
 #include "base/error.h"
 #include "cpu_algo/list.h"
+#include "write/constants.h"
 
 namespace torchalgo {
 namespace {
 
-using cpu::LayerPointers;
-using cpu::PackedFloats;
-using cpu::PackedPointers;
 using cpu::PlainKernel;
 
-std::vector<float> copied(const float* from, const std::vector<std::int64_t>& sizes) {
-  if (from == nullptr || sizes.empty()) return {};
-  const std::int64_t count =
-      std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
-  return {from, from + count};
+// Returns places at the end of `content`.
+std::vector<cpu::PackedPointers> appended(std::span<const cpu::PackedFloats> floats,
+                                          std::string& content) {
+  std::size_t begin = content.size(), end = begin;
+  static_cast<void>(placed_constants(floats, nullptr, end));
+  content.resize(end);
+  return placed_constants(floats, content.data(), begin);
 }
 
-// The program packs nothing, so threads do not matter.
-const cpu::Threads kCaller = {
-    [](void*, std::int64_t count, std::int64_t, cpu::Threads::Body call, const void* body) {
-      if (count > 0) call(body, 0, count);
-    },
-    nullptr};
+void append_constants(const PlainKernel& kernel, const Problem& problem,
+                      std::span<const cpu::LayerPointers> constants, ConstantsFile& file) {
+  const std::vector<cpu::PackedFloats> own = model_floats(problem);
+  const std::vector<cpu::PackedFloats> read = kernel_floats(kernel, problem);
+  std::vector<cpu::LayerPointers> model(constants.begin(), constants.end());
+  if (model.empty()) model.resize(own.size());  // changes of layout have none
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const bool has_all = (own[i].weights == 0 || model.at(i).weights != nullptr) &&
+                         (own[i].bias == 0 || model.at(i).bias != nullptr);
+    TORCHALGO_CHECK(has_all, "TA2801 emit: {} lacks its weights or its bias", to_string(problem));
+  }
+  static_cast<void>(placed_constants(read, nullptr, file.packed_bytes));
+  if (file.is_packed)
+    write_constants(kernel, problem, model, appended(read, file.content));
+  else
+    write_constants(PlainKernel(), problem, model, appended(own, file.content));  // copies all
+}
 
-std::vector<PackedLayer> packed_layers(const PlainKernel& kernel, const Problem& problem,
-                                       std::span<const LayerPointers> constants) {
-  if (constants.empty()) return {};
-  const std::vector<Problem> layers = layers_of(problem);
-  TORCHALGO_ASSERT(constants.size() == layers.size());
-  std::vector<PackedLayer> result;
-  if (!kernel.pack) {
-    for (std::size_t i = 0; i < layers.size(); ++i)
-      result.push_back({copied(constants[i].weights, weight_sizes(layers[i])),
-                        copied(constants[i].bias, bias_sizes(layers[i]))});
-    return result;
+void note_depthwise(const Problem& problem, const Primitive& primitive, ConstantsFile& file) {
+  for (const Problem& layer : layers_of(problem)) {
+    const auto* const conv = std::get_if<ConvProblem>(&layer);
+    if (conv == nullptr || conv->groups != conv->c) continue;
+    file.depthwise_filters.emplace(conv->s, conv->stride_w);
+    const bool is_blocked = primitive.src == Layout::kNChw16c && primitive.dst == Layout::kNChw16c;
+    file.has_other_pixels = file.has_other_pixels || !is_blocked;
   }
-  std::vector<PackedPointers> to;
-  for (std::size_t i = 0; i < kernel.packed.size(); ++i) {
-    const PackedFloats& floats = kernel.packed[i];
-    PackedLayer layer;
-    const bool is_own = i < layers.size();
-    if (floats.weights > 0)
-      layer.weights.resize(static_cast<std::size_t>(floats.weights));
-    else if (is_own)
-      layer.weights = copied(constants[i].weights, weight_sizes(layers[i]));
-    if (floats.bias > 0)
-      layer.bias.resize(static_cast<std::size_t>(floats.bias));
-    else if (is_own)
-      layer.bias = copied(constants[i].bias, bias_sizes(layers[i]));
-    result.push_back(std::move(layer));
-  }
-  for (std::size_t i = 0; i < result.size(); ++i) {
-    to.push_back({kernel.packed[i].weights > 0 ? result[i].weights.data() : nullptr,
-                  kernel.packed[i].bias > 0 ? result[i].bias.data() : nullptr});
-  }
-  kernel.pack(constants, to, kCaller);
-  return result;
+}
+
+// Returns the wanted primitive, or the algorithm's first one in the same layouts.
+Offer offer_variant(const Algorithm& algorithm, const Problem& problem, const Device& device,
+                    const Primitive& wanted) {
+  Offer exact = offer_exact(algorithm, problem, device, wanted.name, wanted.src, wanted.dst);
+  if (exact.refusal.empty()) return exact;
+  for (const Primitive& primitive : algorithm.offer(problem, device).primitives)
+    if (primitive.src == wanted.src && primitive.dst == wanted.dst) return {{primitive}, {}};
+  return exact;
 }
 
 }  // namespace
 
 PackedStep pack_step(const Problem& problem, const Primitive& primitive, const Device& device,
-                     std::span<const LayerPointers> constants) {
+                     std::span<const cpu::LayerPointers> constants, ConstantsFile& file) {
   std::vector<AlgorithmFile> files = cpu_algorithm_files(device.isa);
   files.push_back({"tiled", false, {cpu::tiled(device.isa)}});
-  for (const AlgorithmFile& file : files) {
-    const Algorithm* const algorithm = find_algorithm(file.algorithms, primitive.name);
+  for (const AlgorithmFile& source : files) {
+    const Algorithm* const algorithm = find_algorithm(source.algorithms, primitive.name);
     if (algorithm == nullptr) continue;
-    const Offer offer =
-        offer_exact(*algorithm, problem, device, primitive.name, primitive.src, primitive.dst);
+    const Offer offer = offer_variant(*algorithm, problem, device, primitive);
     TORCHALGO_CHECK(offer.refusal.empty(),
                     "TA2801 emit: {} does not run {} on {}: {}: make the plan for that set",
                     to_string(primitive), to_string(problem), device.isa, offer.refusal);
-    const PlainKernel kernel = algorithm->bind(problem, offer.primitives.at(0), device);
+    const Primitive& own = offer.primitives.at(0);
+    const PlainKernel kernel = algorithm->bind(problem, own, device);
     TORCHALGO_CHECK(!kernel.takes_strides,
                     "TA2801 emit: {} reads tensors of any strides, which C++ code has not",
                     primitive.name);
-    return {file.name, file.is_family, kernel.workspace_bytes,
-            packed_layers(kernel, problem, constants)};
+    append_constants(kernel, problem, constants, file);
+    note_depthwise(problem, own, file);
+    return {source.name, source.is_family, own.name, kernel.workspace_bytes};
   }
   TORCHALGO_CHECK(false,
                   "TA2801 emit: {} runs {}, which is not an algorithm of torchalgo: plan with "

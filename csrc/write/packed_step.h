@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "ir/device.h"
 #include "ir/plain_kernel.h"
@@ -14,25 +16,34 @@
 
 namespace torchalgo {
 
-/// The constants of a layer as a kernel reads them.
-struct PackedLayer {
-  std::vector<float> weights, bias;
-};
-
 /// Everything that a program needs to run one step of a schedule without torch.
 struct PackedStep {
   std::string_view file;  // AlgorithmFile::name
   bool is_family = false;
+  std::string primitive;  // name of what `device` has: the wanted one, or a variant of it
   std::int64_t workspace_bytes = 0;
-  std::vector<PackedLayer> layers;  // as RunArgs::weights, empty if it has none
 };
 
-/// Packs the constants of a step for the instruction set and the number of threads of `device`.
+/// The constants of a program's steps, as placed_constants() places them.
+struct ConstantsFile {
+  bool is_packed = true;  // else they are those of the model, which a program packs at its start
+  std::string content;
+  std::size_t packed_bytes = 0;  // of what the kernels read
+  // The filters of depthwise convolutions: taps per row and stride, and whether one of their
+  // tensors is not in blocks of 16 channels.
+  std::set<std::pair<std::int64_t, std::int64_t>> depthwise_filters;
+  bool has_other_pixels = false;
+};
+
+/// Binds a step for the instruction set and the number of threads of `device`, and adds its
+/// constants to `file`. If the set lacks this variant of the algorithm, another one in the same
+/// layouts takes its place.
 /// @param constants  an entry for each of layers_of(problem), or none if the step has none.
 /// @throws Error  if the primitive is not one of our algorithms without torch, or does not run the
 /// problem on `device`.
 [[nodiscard]] PackedStep pack_step(const Problem& problem, const Primitive& primitive,
                                    const Device& device,
-                                   std::span<const cpu::LayerPointers> constants);
+                                   std::span<const cpu::LayerPointers> constants,
+                                   ConstantsFile& file);
 
 }  // namespace torchalgo

@@ -392,11 +392,27 @@ def lower(graph: Graph, plan: Plan) -> Schedule: ...
 def slice_begin(problem: str) -> int: ...  # elements before the part, in any layout but nhwc
 def content_hash(data: bytes) -> int: ...  # of the weights of an emitted program
 
-# The file of a step's algorithm in csrc/cpu_algo, whether its function returns several algorithms,
-# the bytes of its workspace, and weights and bias of each layer as its kernel reads them.
-def pack_step(
-    problem: str, primitive: Primitive, device: Device, constants: Sequence[torch.Tensor | None]
-) -> tuple[str, bool, int, list[tuple[bytes, bytes]]]: ...
+class ConstantsFile:  # of an emitted program
+    def __init__(self, is_packed: bool) -> None: ...
+    # Returns the file of a step's algorithm in csrc/cpu_algo, whether its function returns several
+    # algorithms, the name of the primitive on `device`, and the bytes of its workspace. `constants`
+    # are weights and bias of each layer.
+    def add_step(
+        self,
+        problem: str,
+        primitive: Primitive,
+        device: Device,
+        constants: Sequence[torch.Tensor | None],
+    ) -> tuple[str, bool, str, int]: ...
+    @property
+    def content(self) -> bytes: ...
+    @property
+    def packed_bytes(self) -> int: ...  # of what the kernels read
+    @property
+    def depthwise_filters(self) -> set[tuple[int, int]]: ...  # taps per row, stride
+    @property
+    def has_other_pixels(self) -> bool: ...  # of depthwise layers, than 16 channels
+
 def training_candidates(  # those that a TrainingRegion can run
     graph: Graph,
     device: Device | None,

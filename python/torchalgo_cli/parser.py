@@ -262,8 +262,14 @@ def _emit(commands: Any) -> None:
     command.add_argument("source", type=Path, help="a .pt2 or .pt file of torchalgo")
     _add_file(command, "-o", "--output", "the folder to write", dest="folder", required=True)
     command.add_argument(
-        "--isa", choices=ISAS, help="the instruction set (default: that of this machine)"
-    )
+        "--isa", choices=ISAS, nargs="+",
+        help="the instruction set, or several in one folder (default: that of this machine)",
+    )  # fmt: skip
+    command.add_argument(
+        "--weights", choices=("packed", "plain"),
+        help="packed for the kernels of one set, or as in the model: the program packs them when it"
+        " opens them (default: plain for several sets)",
+    )  # fmt: skip
     command.add_argument(
         "--name", help="begins the names of the C interface (default: the name of the folder)"
     )

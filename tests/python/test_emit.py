@@ -16,7 +16,8 @@ from torch import nn
 import torchalgo
 from torchalgo import _C
 from torchalgo._emit.arena import ALIGNMENT, Block, place
-from torchalgo._emit.folder import identifier
+from torchalgo._emit.folder import ISAS, identifier
+from torchalgo._emit.tables import in_comment
 from torchalgo_cli import main
 
 OWN = torchalgo.Settings(own_kernels=True, cost_db=False, progress=False)
@@ -122,7 +123,7 @@ void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 int main(int, char** arguments) {
   small_network* network = nullptr;
-  if (small_open(&network, arguments[1]) != SMALL_OK) return 1;
+  if (small_open(&network, arguments[1], nullptr) != SMALL_OK) return 1;
   static float input[3 * 32 * 32], results[2][10];
   for (float& x : input) x = 0.5f;
   const float* in[] = {input};
@@ -160,6 +161,118 @@ def test_a_run_allocates_nothing_and_two_threads_may_run(built: Path, tmp_path: 
     assert done.stdout.startswith("0 allocations\n")
 
 
+class Tiny(nn.Module):
+    """A network whose kernels compile in seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Conv2d(3, 24, 3, padding=1), nn.Conv2d(3, 20, 5, padding=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.cat([torch.relu(self.left(x)), self.right(x)], 1)
+        return nn.functional.max_pool2d(x, 3, 2)
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for this machine's set and the one of all machines, with weights of the model.
+
+    Clang built it, and errors of memory and undefined behaviour end its program.
+    """
+    torch.manual_seed(0)
+    overrides = {"left": "cpu.direct", "right": "cpu.im2col_gemm"}
+    fast = optimized(Tiny(), torch.randn(1, 3, 32, 32), overrides=overrides)
+    folder = tmp_path_factory.mktemp("several") / "sets"
+    isas = dict.fromkeys(("default", _C.cpu_device().isa))
+    written = torchalgo.emit(fast, folder, isa=list(isas), name="tiny")
+    assert written.packed_bytes > written.weight_bytes
+    flags = "-fsanitize=address,undefined -fno-sanitize-recover=all -Wextra"
+    build(folder, "-DCMAKE_CXX_COMPILER=clang++", f"-DCMAKE_CXX_FLAGS={flags}",
+          "-DCMAKE_BUILD_TYPE=Debug")  # fmt: skip
+    return folder
+
+
+def test_a_folder_of_several_sets_takes_the_widest(several: Path) -> None:
+    program, widest = several / "build" / "tiny_test", _C.cpu_device().isa
+    for isa in (None, "default", widest, "sse9"):
+        arguments = [several, "2", "2", *([] if isa is None else [isa])]
+        done = subprocess.run([program, *arguments], capture_output=True, text=True)
+        if isa == "sse9":
+            assert done.returncode == 77
+            assert "lacks the instruction set" in done.stderr
+            continue
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"tiny, {isa or widest}: ")
+
+
+def test_wrong_weights_of_a_model_are_refused(several: Path, tmp_path: Path) -> None:
+    data = bytearray((several / "weights.bin").read_bytes())
+    data[100] ^= 1
+    shutil.copy(several / "test.bin", tmp_path)
+    (tmp_path / "weights.bin").write_bytes(data)
+    program = several / "build" / "tiny_test"
+    done = subprocess.run([program, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "status 2" in done.stderr
+
+
+BOTH = """
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+#include "small.h"
+#include "tiny.h"
+
+std::vector<float> read(const char* path, int skipped, int floats) {
+  std::vector<float> result(floats);
+  FILE* file = std::fopen(path, "rb");
+  std::fseek(file, 4 * skipped, SEEK_SET);
+  if (std::fread(result.data(), 4, floats, file) != result.size()) std::abort();
+  std::fclose(file);
+  return result;
+}
+
+int main(int, char** arguments) {
+  small_network* one = nullptr;
+  tiny_network* two = nullptr;
+  if (small_open(&one, arguments[1], nullptr) != SMALL_OK) return 1;
+  if (tiny_open(&two, arguments[2], "default") != TINY_OK) return 2;
+  constexpr int kInput = 3 * 32 * 32;
+  const auto small_input = read(arguments[3], 0, kInput), small = read(arguments[3], kInput, 10);
+  const auto tiny_input = read(arguments[4], 0, kInput), tiny = read(arguments[4], kInput, 9900);
+  std::vector<float> results[2] = {std::vector<float>(10), std::vector<float>(9900)};
+  const float* in[][1] = {{small_input.data()}, {tiny_input.data()}};
+  float* out[][1] = {{results[0].data()}, {results[1].data()}};
+  void* arena = std::aligned_alloc(64, SMALL_ARENA_BYTES + TINY_ARENA_BYTES);
+  int wrong = small_run(one, in[0], out[0], arena, nullptr);
+  wrong += tiny_run(two, in[1], out[1], arena, nullptr);
+  for (int i = 0; i < 10; ++i) wrong += !(std::abs(results[0][i] - small[i]) < 1e-4f);
+  for (int i = 0; i < 9900; ++i) wrong += !(std::abs(results[1][i] - tiny[i]) < 1e-4f);
+  small_close(one);
+  tiny_close(two);
+  std::free(arena);
+  return wrong > 0 ? 3 : 0;
+}
+"""
+
+
+def test_two_networks_of_different_sets_are_one_program(
+    built: Path, several: Path, tmp_path: Path
+) -> None:
+    source, program = tmp_path / "both.cpp", tmp_path / "both"
+    source.write_text(BOTH)
+    compile_ = [
+        "clang++", "-std=c++20", "-fsanitize=address,undefined", source, "-I", built, "-I", several,
+        built / "build" / "libsmall.a", several / "build" / "libtiny.a", "-o", program,
+        "-pthread",
+    ]  # fmt: skip
+    subprocess.run(compile_, check=True)
+    files = [f / name for name in ("weights.bin", "test.bin") for f in (built, several)]
+    done = subprocess.run([program, *files], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_it_needs_no_library(built: Path) -> None:
     needs = subprocess.run(
         ["ldd", built / "build" / "small_test"], capture_output=True, text=True, check=True
@@ -175,9 +288,12 @@ def test_names_of_layers_never_become_code(tmp_path: Path) -> None:
         model.add_module(name, nn.Conv2d(8, 8, 1))
     fast = optimized(model, torch.randn(1, 8, 4, 4))
     torchalgo.emit(fast, tmp_path / "int", name="int")
-    program = (tmp_path / "int" / "int.cpp").read_text()
+    isa = _C.cpu_device().isa
+    source = f"int_{isa}.cpp"
+    program = (tmp_path / "int" / source).read_text()
     compiled = subprocess.run(
-        ["g++", "-std=c++20", "-Wall", "-Werror", "-fsyntax-only", "int.cpp", "-I", "sources"],
+        ["g++", "-std=c++20", "-Wall", "-Werror", "-fsyntax-only", source, "-I", f"sets/{isa}",
+         "-I", "sources", "-I", "."],
         cwd=tmp_path / "int", capture_output=True, text=True,
     )  # fmt: skip
     assert compiled.returncode == 0, compiled.stderr
@@ -224,7 +340,7 @@ def test_activations_between_linear_layers_and_means_are_computed(tmp_path: Path
 
     fast = optimized(Head(), torch.randn(2, 3, 8, 8))
     torchalgo.emit(fast, tmp_path / "net")
-    program = (tmp_path / "net" / "net.cpp").read_text()
+    program = (tmp_path / "net" / f"net_{_C.cpu_device().isa}.cpp").read_text()
     assert '"avgpool_f32_n2c8h6w6_p1q1"' in program
     assert '"tanh_f32_n1c1h1w32"' in program
 
@@ -244,6 +360,9 @@ def test_a_plan_with_pytorchs_kernels_is_refused(tmp_path: Path) -> None:
     ("options", "text"),
     [
         ({"isa": "sse9"}, "expected one of 'avx512', 'avx2', 'default'"),
+        ({"isa": []}, "expected one of 'avx512', 'avx2', 'default', or a list of them"),
+        ({"weights": "small"}, "expected 'plain', or 'packed' for one instruction set"),
+        ({"weights": "packed", "isa": ("avx2", "default")}, "'packed' for one instruction set"),
         ({"threads": 0}, "expected a number from 1 to 128"),
         ({"threads": True}, "expected a number from 1 to 128"),
     ],
@@ -300,10 +419,29 @@ def test_only_what_runs_its_plan_is_emitted(tmp_path: Path) -> None:
         torchalgo.emit(nn.Conv2d(3, 3, 1), tmp_path / "net")  # type: ignore[arg-type]
 
 
+def test_instruction_sets_are_those_of_the_product() -> None:
+    kernels = Path(__file__).parents[2] / "csrc" / "cpu_algo" / "kernels"
+    cmake, table = ((kernels / name).read_text() for name in ("CMakeLists.txt", "isa.h"))
+    flags = dict(re.findall(r"set\(isa_flags_(\w+) ([^)]*)\)", cmake))
+    rows = {name: row for name, *row in re.findall(r'X\((\w+), "(\w+)", (\w+),', table)}
+    for name, isa in ISAS.items():
+        assert isa.flags == flags.get(name, "")
+        assert [isa.capability, str(isa.has_wide_registers).lower()] == rows[name]
+
+
 def test_identifiers() -> None:
     assert identifier("ResNet-18") == "resnet_18"
     assert identifier("3d net") == "net_3d_net"
     assert identifier("…") == "net"
+
+
+def test_random_names_become_names_and_comments_of_c() -> None:
+    dice = random.Random(0)
+    signs = "aZ09_ .-/\\*\"'?<>#$%;{}()\n\r\t\0\x7f\u202e\u2028\U0001f600é"
+    for _ in range(3000):
+        text = "".join(dice.choices(signs, k=dice.randrange(200)))
+        assert re.fullmatch(r"[a-z][a-z0-9_]{,70}", identifier(text), re.ASCII)
+        assert re.fullmatch(r"[A-Za-z0-9_.#+-]{,100}", in_comment(text), re.ASCII)
 
 
 def test_blocks_of_one_step_never_overlap() -> None:

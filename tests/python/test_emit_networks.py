@@ -18,13 +18,11 @@ import torch
 from torch import nn
 
 from torchalgo import _C
-from torchalgo._api.emit import write_plan
-from torchalgo._capture.freeze import freeze_model
 from torchalgo._emit.folder import ISAS
 
 pytest.importorskip("torchvision")
 from networks import random_input, random_network
-from support.random_plans import own_plan, rewrite
+from support.random_plans import emit_random_plan
 
 NETWORKS = (
     "resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_large", "squeezenet1_1", "densenet121",
@@ -45,16 +43,15 @@ find_package(Threads REQUIRED)
 file(GLOB kernels sources/cpu_algo/kernels/*.cpp)
 file(GLOB_RECURSE others sources/*.cpp)
 list(REMOVE_ITEM others ${kernels})
+include_directories(sets/@isa@ sources)
 add_library(kernels OBJECT ${kernels})
-target_include_directories(kernels PRIVATE sources)
 target_compile_definitions(kernels PRIVATE TORCHALGO_ISA=@isa@_isa)
 target_compile_options(kernels PRIVATE -O3 @flags@ -ffp-contract=fast -fno-math-errno
   -fno-trapping-math -fno-tree-loop-distribute-patterns -w)
 add_library(common STATIC ${others} $<TARGET_OBJECTS:kernels>)
-target_include_directories(common PUBLIC sources)
 target_link_libraries(common PUBLIC Threads::Threads)
 foreach(name @names@)
-  add_executable(${name} ${name}/${name}.cpp ${name}/test.cpp)
+  add_executable(${name} ${name}/${name}.cpp ${name}/${name}_@isa@.cpp ${name}/test.cpp)
   target_include_directories(${name} PRIVATE ${name})
   target_compile_options(${name} PRIVATE -O1)
   target_link_libraries(${name} PRIVATE common)
@@ -127,12 +124,9 @@ class RandomNetwork(nn.Module):
 
 
 def emitted(model: nn.Module, x: torch.Tensor, folder: Path) -> Path:
-    """Emits a plan of random kernels of torchalgo."""
-    imported = _C.import_graph(freeze_model(model.eval(), (x,))._c, (x,))
-    graph = imported.graph
-    plan = own_plan(graph, seed=len(folder.name))
-    device = _C.cpu_device()
-    written = write_plan(graph, plan, rewrite(imported, plan), folder, folder.name, device)
+    """Emits a plan of random kernels, with packed weights or with those of the model."""
+    is_packed = len(folder.name) % 2 == 0
+    written = emit_random_plan(model, x, folder, [_C.cpu_device()], is_packed=is_packed)
     assert written.arena_bytes <= 1.1 * written.least_arena_bytes
     return folder
 
@@ -140,7 +134,8 @@ def emitted(model: nn.Module, x: torch.Tensor, folder: Path) -> Path:
 def run_all(folders: Sequence[Path], where: Path) -> None:
     """Builds all programs and runs each."""
     for folder in folders:
-        shutil.copytree(folder / "sources", where / "sources", dirs_exist_ok=True)
+        for name in ("sources", "sets"):
+            shutil.copytree(folder / name, where / name, dirs_exist_ok=True)
     isa = _C.cpu_device().isa
     words = {"isa": isa, "flags": ISAS[isa].flags, "names": " ".join(f.name for f in folders)}
     project = PROJECT
@@ -200,3 +195,17 @@ def test_networks_have_the_bits_of_their_modules(tmp_path: Path) -> None:
         model = RandomNetwork(seed)
         folders.append(emitted(model, torch.randn(model.sizes), tmp_path / f"random{seed}"))
     run_all(folders, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_plan_for_one_set_is_written_for_another_one(tmp_path: Path) -> None:
+    """Where a set lacks a variant, such as the width of a tile, another one takes its place."""
+    here = _C.cpu_device()
+    devices = [
+        _C.Device(kind="cpu", name=here.name, isa=isa, threads=here.threads)
+        for isa in dict.fromkeys((here.isa, "default"))
+    ]
+    for name in NETWORKS:
+        model, x = random_network(name), random_input(name, SIZES.get(name, 48))
+        written = emit_random_plan(model, x, tmp_path / name, devices, is_packed=False)
+        assert written.isas == tuple(device.isa for device in devices)

@@ -6,8 +6,26 @@
 
 #include "cpu_algo/kernels/depthwise_parts.h"
 
+// The filters (taps per row, stride) that have functions of their own, which are most of this code.
+// Others run in the functions for any filter. An emitted program has those that it uses only, and
+// functions for pixels of other than 16 channels only if it has such tensors.
+#ifndef TORCHALGO_DEPTHWISE_FILTERS
+#define TORCHALGO_DEPTHWISE_FILTERS(X) X(3, 1) X(3, 2) X(5, 1) X(5, 2) X(7, 1)
+#define TORCHALGO_DEPTHWISE_OTHER_PIXELS true
+#endif
+
 namespace torchalgo::kernels {
 namespace {
+
+constexpr bool kHasOtherPixels = TORCHALGO_DEPTHWISE_OTHER_PIXELS;
+
+// Calls look<taps, stride>() for each of these filters.
+template <class Look>
+void for_each_filter(const Look& look) {
+#define TORCHALGO_LOOK(taps, stride) look.template operator()<taps, stride>();
+  TORCHALGO_DEPTHWISE_FILTERS(TORCHALGO_LOOK)
+#undef TORCHALGO_LOOK
+}
 
 // The fewest columns whose strips have functions of their own. Functions for bf16 would be half of
 // this code. So narrow strips have none, and no strip has one in builds that run without AMX only.
@@ -131,14 +149,18 @@ RunStrip<Element> strip_of(int columns, Edge edge) {
   return strip_of<Element, taps, stride, 0, Edge::kAny>(columns, kCounts);
 }
 
-// Returns the function for a strip of `columns` whose first tap lies at image column x.
+// Returns the function for a strip of `columns` whose first tap lies at image column x, and null if
+// the build has none.
 template <class Element, int taps, int stride>
 RunStrip<Element> strip_at(const Depthwise& conv, std::int64_t x, int columns) {
   const Edge edge = find_edge(taps, stride, x, columns, conv.w);
   if constexpr (!is_bf16<Element>) {
     if (conv.pixel == kBlock) return strip_of<Element, taps, stride, kBlock>(columns, edge);
   }
-  return strip_of<Element, taps, stride, 0>(columns, edge);
+  if constexpr (kHasOtherPixels)
+    return strip_of<Element, taps, stride, 0>(columns, edge);
+  else
+    return nullptr;
 }
 
 // Returns the function for a strip whose first tap lies at image column x.
@@ -146,11 +168,13 @@ template <class Element>
 RunStrip<Element> find_strip(const Depthwise& conv, std::int64_t x, int columns) {
   if constexpr (kFewestColumns<Element> <= kColumns) {
     if (conv.dilation_w == 1 && columns >= kFewestColumns<Element>) {
-      if (conv.s == 3 && conv.stride_w == 1) return strip_at<Element, 3, 1>(conv, x, columns);
-      if (conv.s == 3 && conv.stride_w == 2) return strip_at<Element, 3, 2>(conv, x, columns);
-      if (conv.s == 5 && conv.stride_w == 1) return strip_at<Element, 5, 1>(conv, x, columns);
-      if (conv.s == 5 && conv.stride_w == 2) return strip_at<Element, 5, 2>(conv, x, columns);
-      if (conv.s == 7 && conv.stride_w == 1) return strip_at<Element, 7, 1>(conv, x, columns);
+      RunStrip<Element> found = nullptr;
+      const auto look = [&]<int taps, int stride>() {
+        if (conv.s == taps && conv.stride_w == stride)
+          found = strip_at<Element, taps, stride>(conv, x, columns);
+      };
+      for_each_filter(look);
+      if (found != nullptr) return found;
     }
   }
   const std::int64_t last = x + (columns - 1) * conv.stride_w + conv.dilation_w * (conv.s - 1);
@@ -295,8 +319,12 @@ RunRows<Element> rows_of(const Depthwise& conv, int rows) {
                        : &run_rows<Element, taps, stride, kTall, kBlock>;
     }
   }
-  return rows == 1 ? &run_rows<Element, taps, stride, 1, 0>
-                   : &run_rows<Element, taps, stride, kTall, 0>;
+  if constexpr (kHasOtherPixels) {
+    return rows == 1 ? &run_rows<Element, taps, stride, 1, 0>
+                     : &run_rows<Element, taps, stride, kTall, 0>;
+  } else {
+    return nullptr;
+  }
 }
 
 // Returns the function that computes `rows` rows together, 1 or kTall. Returns null in three cases:
@@ -309,13 +337,17 @@ RunRows<Element> find_rows(const Depthwise& conv, int rows) {
     if (conv.q < kColumns || 6 * conv.q < 5 * computed) return nullptr;
     if (conv.r != conv.s || conv.stride_h != conv.stride_w) return nullptr;
     if (conv.dilation_h != 1 || conv.dilation_w != 1) return nullptr;
-    if (conv.s == 3 && conv.stride_w == 1) return rows_of<Element, 3, 1>(conv, rows);
-    if (conv.s == 3 && conv.stride_w == 2) return rows_of<Element, 3, 2>(conv, rows);
-    if (conv.s == 5 && conv.stride_w == 2) return rows_of<Element, 5, 2>(conv, rows);
-    // A row of bf16 is converted for each row of results, which takes longer than a load.
-    if constexpr (is_bf16<Element>) {
-      if (conv.s == 5 && conv.stride_w == 1) return rows_of<Element, 5, 1>(conv, rows);
-    }
+    RunRows<Element> found = nullptr;
+    const auto look = [&]<int taps, int stride>() {
+      // A row of bf16 is converted for each row of results, which takes longer than a load.
+      constexpr bool has_rows = taps == 3 || (taps == 5 && (stride == 2 || is_bf16<Element>));
+      if constexpr (has_rows) {
+        if (conv.s == taps && conv.stride_w == stride)
+          found = rows_of<Element, taps, stride>(conv, rows);
+      }
+    };
+    for_each_filter(look);
+    return found;
   }
   return nullptr;
 }

@@ -15,14 +15,14 @@
 #endif
 
 #include "base/error.h"
+#include "write/constants.h"
 #include "write/content_hash.h"
 
 namespace torchalgo::emitted {
 namespace {
 
 constexpr std::size_t kMostInputs = 128;
-constexpr std::size_t kMostLayers = 16;
-constexpr std::uintptr_t kAlignment = 64;
+constexpr std::size_t kAlignment = 64;
 
 bool is_aligned(const void* pointer) {
   return pointer != nullptr && reinterpret_cast<std::uintptr_t>(pointer) % kAlignment == 0;
@@ -51,65 +51,102 @@ struct Call {
   }
 };
 
-void run_step(const Step& step, const cpu::PlainKernel& kernel, const char* weights,
-              const Call& call, const cpu::Threads& threads) {
+void run_step(const Step& step, const BoundStep& bound, const Call& call,
+              const cpu::Threads& threads) {
   std::array<const float*, kMostInputs> src;
   for (std::size_t i = 0; i < step.src.size(); ++i) src[i] = call.readable(step.src[i]);
-  std::array<cpu::LayerPointers, kMostLayers> layers = {};
-  const auto constant = [&](std::int64_t at) {
-    return at < 0 ? nullptr : reinterpret_cast<const float*>(weights + at);
+  bound.kernel.run({.src = {src.data(), step.src.size()},
+                    .weights = bound.constants,
+                    .residual = call.readable(step.residual),
+                    .dst = reinterpret_cast<float*>(call.writable(step.dst)),
+                    .workspace = call.writable(step.workspace)},
+                   threads);
+}
+
+void unmap(Network& network) {
+#if defined(__unix__)
+  if (network.mapped != nullptr) munmap(network.mapped, network.program->weight_bytes);
+#endif
+  network.mapped = nullptr;
+}
+
+// Packs the weights of the model, which `bound` has, into memory of the network.
+void pack(Network& network, std::span<const Problem> problems) {
+  const auto floats = [&](std::size_t i) {
+    return kernel_floats(network.steps[i].kernel, problems[i]);
   };
-  for (std::size_t i = 0; i < step.layers.size(); ++i)
-    layers[i] = {constant(step.layers[i].weights), constant(step.layers[i].bias)};
-  kernel.run({.src = {src.data(), step.src.size()},
-              .weights = {layers.data(), std::max<std::size_t>(1, step.layers.size())},
-              .residual = call.readable(step.residual),
-              .dst = reinterpret_cast<float*>(call.writable(step.dst)),
-              .workspace = call.writable(step.workspace)},
-             threads);
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < problems.size(); ++i)
+    static_cast<void>(placed_constants(floats(i), nullptr, bytes));
+  network.packed = static_cast<char*>(::operator new (bytes, std::align_val_t{kAlignment}));
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    BoundStep& step = network.steps[i];
+    const auto to = placed_constants(floats(i), network.packed, at);
+    write_constants(step.kernel, problems[i], step.constants, to);
+    step.constants = for_reading(to);
+  }
+}
+
+void bind_all(const Program& program, Network& network, char* weights) {
+  std::vector<Problem> problems;
+  std::size_t at = 0;
+  for (const Step& step : program.steps) {
+    TORCHALGO_ASSERT(step.src.size() <= kMostInputs);
+    const Problem& problem = problems.emplace_back(parse_problem(step.problem));
+    BoundStep bound = {step.bind(problem), {}};
+    TORCHALGO_ASSERT(bound.kernel.workspace_bytes <= step.workspace_bytes);
+    const auto floats =
+        program.is_packed ? kernel_floats(bound.kernel, problem) : model_floats(problem);
+    bound.constants = for_reading(placed_constants(floats, weights, at));
+    network.steps.push_back(std::move(bound));
+  }
+  TORCHALGO_ASSERT(at == program.weight_bytes);
+  if (!program.is_packed) pack(network, problems);
+  for (BoundStep& step : network.steps) {
+    if (step.constants.empty()) step.constants.emplace_back();  // as RunArgs::weights wants it
+  }
 }
 
 }  // namespace
 
 Network::~Network() {
-#if defined(__unix__)
-  if (mapped != nullptr) munmap(mapped, static_cast<std::size_t>(program->weight_bytes));
-#endif
+  unmap(*this);
+  ::operator delete (packed, std::align_val_t{kAlignment});
 }
 
-cpu::PlainKernel bind_step(const Algorithms& algorithms, const char* primitive, const char* problem,
-                           Layout src, Layout dst, const Device& device) {
+cpu::PlainKernel bind_step(const Algorithms& algorithms, const char* primitive,
+                           const Problem& problem, Layout src, Layout dst, const Device& device) {
   const Algorithm* const algorithm = find_algorithm(algorithms, primitive);
   TORCHALGO_ASSERT(algorithm != nullptr);
-  return algorithm->bind(parse_problem(problem), {primitive, src, dst}, device);
+  return algorithm->bind(problem, {primitive, src, dst}, device);
 }
 
 int open_memory(const Program& program, Network& network, const void* weights, std::size_t bytes) {
-  if (!program.runs_here()) return kOtherCpu;
   if (bytes > 0 && !is_aligned(weights)) return kBadArgument;
-  if (bytes != static_cast<std::size_t>(program.weight_bytes) ||
-      content_hash(weights, bytes) != program.weight_hash)
+  if (bytes != program.weight_bytes || content_hash(weights, bytes) != program.weight_hash)
     return kOtherWeights;
   network.program = &program;
-  network.weights = static_cast<const char*>(weights);
   try {
-    for (const Step& step : program.steps) {
-      TORCHALGO_ASSERT(step.src.size() <= kMostInputs && step.layers.size() <= kMostLayers);
-      network.kernels.push_back(step.bind());
-    }
-  } catch (const std::exception&) {
+    // placed_constants() is for writers too: nothing writes here.
+    bind_all(program, network, static_cast<char*>(const_cast<void*>(weights)));
+  } catch (const std::bad_alloc&) {
     return kNoMemory;
+  } catch (const std::exception&) {
+    return kFault;
   }
+  if (!program.is_packed) unmap(network);
   return kOk;
 }
 
 int open_file(const Program& program, Network& network, const char* path) {
 #if defined(__unix__)
-  const auto bytes = static_cast<std::size_t>(program.weight_bytes);
+  const std::size_t bytes = program.weight_bytes;
   const int file = path == nullptr ? -1 : open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return kNoFile;
   struct stat facts = {};
-  const bool has_size = fstat(file, &facts) == 0 && facts.st_size == program.weight_bytes;
+  const bool has_size =
+      fstat(file, &facts) == 0 && static_cast<std::size_t>(facts.st_size) == bytes;
   void* const mapped = has_size && bytes > 0
                            ? mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file, 0)
                            : nullptr;
@@ -130,7 +167,7 @@ int run(const Network& network, const float* const* inputs, float* const* output
   const Call call = {inputs, outputs, static_cast<char*>(arena)};
   const Program& program = *network.program;
   for (std::size_t i = 0; i < program.steps.size(); ++i)
-    run_step(program.steps[i], network.kernels[i], network.weights, call, threads);
+    run_step(program.steps[i], network.steps[i], call, threads);
   for (const Copy& copy : program.copies) {
     std::memcpy(call.writable(copy.to), call.readable(copy.from),
                 static_cast<std::size_t>(copy.bytes));

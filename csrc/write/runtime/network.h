@@ -8,6 +8,7 @@
 
 #include "ir/algorithm.h"
 #include "ir/plain_kernel.h"
+#include "ir/problem.h"
 
 // Runs the steps of a network whose tables the generated file holds.
 
@@ -22,16 +23,12 @@ struct Place {
   std::int64_t offset = 0;  // bytes
 };
 
-/// The places of the constants of a layer in the weights, in bytes; -1: it has none.
-struct LayerAt {
-  std::int64_t weights = -1, bias = -1;
-};
-
 struct Step {
-  cpu::PlainKernel (*bind)();
+  cpu::PlainKernel (*bind)(const Problem& problem);
+  const char* problem = nullptr;
   std::span<const Place> src;
-  std::span<const LayerAt> layers;
   Place residual, dst, workspace;
+  std::int64_t workspace_bytes = 0;
 };
 
 /// Bytes of the arena that are copied to an output at the end, or of an input.
@@ -43,20 +40,26 @@ struct Copy {
 struct Program {
   std::span<const Step> steps;
   std::span<const Copy> copies;
-  std::int64_t weight_bytes = 0;
+  std::size_t weight_bytes = 0;
   std::uint64_t weight_hash = 0;  // content_hash()
-  bool (*runs_here)() = nullptr;  // whether this CPU has the instruction set
+  bool is_packed = true;          // else weights are those of the model, and opening packs them
 };
 
-enum Status : int { kOk, kNoFile, kOtherWeights, kOtherCpu, kNoMemory, kBadArgument };
+enum Status : int { kOk, kNoFile, kOtherWeights, kOtherCpu, kNoMemory, kBadArgument, kFault };
+
+/// A step with its kernel and its constants.
+struct BoundStep {
+  cpu::PlainKernel kernel;
+  std::vector<cpu::LayerPointers> constants;
+};
 
 /// A program with its weights, ready to run. It does not change, so several threads may run it at
 /// once, with an arena each.
 struct Network {
   const Program* program = nullptr;
-  std::vector<cpu::PlainKernel> kernels;
-  const char* weights = nullptr;
-  void* mapped = nullptr;  // what the destructor unmaps: `weights`, or null if the caller owns them
+  std::vector<BoundStep> steps;
+  void* mapped = nullptr;  // the file of weights
+  char* packed = nullptr;  // what opening has packed
 
   Network() = default;
   Network(const Network&) = delete;
@@ -77,10 +80,10 @@ struct Network {
 
 /// Binds a step by the name of its primitive.
 [[nodiscard]] cpu::PlainKernel bind_step(const Algorithms& algorithms, const char* primitive,
-                                         const char* problem, Layout src, Layout dst,
+                                         const Problem& problem, Layout src, Layout dst,
                                          const Device& device);
 [[nodiscard]] inline cpu::PlainKernel bind_step(Algorithm algorithm, const char* primitive,
-                                                const char* problem, Layout src, Layout dst,
+                                                const Problem& problem, Layout src, Layout dst,
                                                 const Device& device) {
   return bind_step(Algorithms{std::move(algorithm)}, primitive, problem, src, dst, device);
 }

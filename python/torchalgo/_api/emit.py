@@ -35,19 +35,20 @@ class EmittedNetwork:
 
     folder: Path
     name: str  # begins the names of the C interface
-    isa: str
+    isas: tuple[str, ...]  # the widest first
     threads: int
     steps: int  # calls of kernels
     arena_bytes: int  # of a call
     least_arena_bytes: int  # no placement of the same tensors needs fewer
-    weight_bytes: int
+    weight_bytes: int  # of the file
+    packed_bytes: int  # of the weights that the kernels read
 
     def __str__(self) -> str:
         mb = 1e-6
         return (
-            f"{self.folder}: {self.steps} steps for {self.isa} and {self.threads} threads, arena"
-            f" {self.arena_bytes * mb:.1f} MB (at least {self.least_arena_bytes * mb:.1f}), weights"
-            f" {self.weight_bytes * mb:.1f} MB"
+            f"{self.folder}: {self.steps} steps for {', '.join(self.isas)} and up to {self.threads}"
+            f" threads, arena {self.arena_bytes * mb:.1f} MB (at least"
+            f" {self.least_arena_bytes * mb:.1f}), weights {self.weight_bytes * mb:.1f} MB"
         )
 
 
@@ -55,7 +56,8 @@ def emit(
     fast: Optimized,
     folder: str | Path,
     *,
-    isa: str | None = None,
+    isa: str | Sequence[str] | None = None,
+    weights: str | None = None,
     threads: int | None = None,
     name: str | None = None,
 ) -> EmittedNetwork:
@@ -74,16 +76,17 @@ def emit(
         fast: a model in f32 from optimize or load, on the CPU, that runs its plan. The plan may use
             torchalgo's own kernels only, which `Settings(own_kernels=True)` makes sure of.
         folder: a path for a new folder, an empty one, or one that emit wrote for the same name.
-        isa: "avx512", "avx2" or "default", which any CPU runs. None: that of this machine. This
-            machine must have it, because its kernels pack the weights.
+        isa: "avx512", "avx2", or "default", which any x86 or AArch64 CPU runs. A sequence of them:
+            a folder for all, whose program takes the widest that a CPU has. None: that of this
+            machine, which must have each of them.
+        weights: "packed" as the kernels of one set read them, or "plain" as in the model, which
+            `open` packs. None: plain for several sets.
         threads: into how many ranges a kernel divides its work, at most. None: as in the plan.
         name: begins the names of the interface. None: the name of the folder.
 
     Returns: what was written.
     Raises: torchalgo.Error if a layer has no kernel of torchalgo, or an argument is wrong.
     """
-    from torchalgo._emit.folder import ISAS
-
     target = path_of(folder, "emit")
     if not isinstance(fast, Optimized):
         raise Error(
@@ -91,10 +94,17 @@ def emit(
             " torchalgo.load"
         )
     result = _planned(fast)
-    device = _device(isa, threads, result, list(ISAS))
+    devices = _devices(isa, threads, result)
+    if weights not in (None, "packed", "plain") or (weights == "packed" and len(devices) > 1):
+        raise Error(
+            f"TA2802 emit: weights={weights!r}, expected 'plain', or 'packed' for one instruction"
+            " set"
+        )
+    is_packed = len(devices) == 1 if weights is None else weights == "packed"
     graph = _C.parse_graph(result.graph or "")
     own = target.name if name is None else name
-    return write_plan(graph, native_plan(result.plan), result.scripted, target, own, device)
+    plan = native_plan(result.plan)
+    return write_plan(graph, plan, result.scripted, target, own, devices, is_packed=is_packed)
 
 
 def write_plan(
@@ -103,20 +113,33 @@ def write_plan(
     scripted: ScriptModule,
     folder: Path,
     name: str,
-    device: _C.Device,
+    devices: Sequence[_C.Device],
+    *,
+    is_packed: bool = True,
 ) -> EmittedNetwork:
     """Writes a plan of `graph`, which the module `scripted` runs."""
-    from torchalgo._emit.folder import identifier, write_folder
+    from torchalgo._emit.folder import Program, identifier, write_folder
     from torchalgo._emit.network import Facts, network_of
 
     facts = Facts(held_constants(scripted), mean_dims(scripted))
-    network = network_of(_C.lower(graph, plan), graph, facts, device)
-    own = identifier(name)
-    write_folder(folder, own, network, device.isa, device.threads, _example(scripted, network))
+    schedule = _C.lower(graph, plan)
+    networks = {
+        device.isa: network_of(schedule, graph, facts, device, is_packed) for device in devices
+    }
+    first, threads = networks[devices[0].isa], devices[0].threads
+    program = Program(identifier(name), networks, is_packed, threads, _example(scripted, first))
+    write_folder(folder, program)
     return EmittedNetwork(
-        folder, own, device.isa, device.threads, len(network.calls), network.arena_bytes,
-        network.least_arena_bytes, len(network.weights),
-    )  # fmt: skip
+        folder=folder,
+        name=program.name,
+        isas=tuple(networks),
+        threads=threads,
+        steps=len(first.calls),
+        arena_bytes=max(each.arena_bytes for each in networks.values()),
+        least_arena_bytes=max(each.least_arena_bytes for each in networks.values()),
+        weight_bytes=len(first.weights),
+        packed_bytes=max(each.packed_bytes for each in networks.values()),
+    )
 
 
 def _planned(fast: Optimized) -> Result:
@@ -130,23 +153,31 @@ def _planned(fast: Optimized) -> Result:
     return fast._known("emit")[0]
 
 
-def _device(
-    isa: str | None, threads: int | None, result: Result, known: Sequence[str]
-) -> _C.Device:
+def _devices(
+    isa: str | Sequence[str] | None, threads: int | None, result: Result
+) -> list[_C.Device]:
+    """Returns a device for each instruction set, the widest first."""
+    from torchalgo._emit.folder import ISAS
+
+    known = list(ISAS)  # the widest first
     here = _C.cpu_device()
-    wanted = here.isa if isa is None else isa
-    if wanted not in known:
-        raise Error(f"TA2802 emit: isa={isa!r}, expected one of {', '.join(map(repr, known))}")
-    if known.index(wanted) < known.index(here.isa):  # the widest is first
+    wanted = [here.isa] if isa is None else [isa] if isinstance(isa, str) else list(isa)
+    if not wanted or not all(each in known for each in wanted):
+        names = ", ".join(map(repr, known))
+        raise Error(f"TA2802 emit: isa={isa!r}, expected one of {names}, or a list of them")
+    widest, *others = sorted(set(wanted), key=known.index)
+    if known.index(widest) < known.index(here.isa):
         raise Error(
-            f"TA2802 emit: isa={isa!r}, but this machine has {here.isa!r} only, and the kernels of"
-            " that set pack the weights: emit on a machine that has it"
+            f"TA2802 emit: isa={isa!r}, but this machine has {here.isa!r} only: emit on a machine"
+            f" that has {widest!r}, because its kernels pack the weights and check the plan"
         )
     planned = int(result.plan.environment.get("threads", here.threads))
     count = planned if threads is None else threads
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 128:
         raise Error(f"TA2802 emit: threads={threads!r}, expected a number from 1 to 128")
-    return _C.Device(kind="cpu", name=here.name, isa=wanted, threads=count)
+    return [
+        _C.Device(kind="cpu", name=here.name, isa=each, threads=count) for each in (widest, *others)
+    ]
 
 
 def _example(scripted: ScriptModule, network: Network) -> list[bytes]:

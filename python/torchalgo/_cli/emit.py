@@ -14,8 +14,9 @@ from torchalgo._run.load import load
 def run(args: argparse.Namespace) -> int:
     """Writes the plan of a file as C++. Returns the exit code."""
     written = emit(
-        load(args.source), args.folder, isa=args.isa, threads=args.threads, name=args.name
-    )
+        load(args.source), args.folder, isa=args.isa, weights=args.weights, threads=args.threads,
+        name=args.name,
+    )  # fmt: skip
     data = dataclasses.asdict(written) | {"folder": str(written.folder)}
     print_result(args, data, written)
     return 0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from torchalgo import _C, Error
-from torchalgo._emit.arena import ALIGNMENT, Block, place
+from torchalgo._emit.arena import Block, place
 
 # PyTorch's operations whose result is the memory of their input, if that is contiguous.
 _SAME_MEMORY = (
@@ -42,13 +42,6 @@ class Place(NamedTuple):
     offset: int = 0  # bytes
 
 
-class Layer(NamedTuple):
-    """Where the constants of a layer begin in the weights, in bytes; -1: it has none."""
-
-    weights: int
-    bias: int
-
-
 class Call(NamedTuple):
     """One call of a kernel."""
 
@@ -60,7 +53,7 @@ class Call(NamedTuple):
     residual: Place
     dst: Place
     workspace: Place
-    layers: list[Layer]
+    workspace_bytes: int
 
 
 class Copy(NamedTuple):
@@ -77,12 +70,15 @@ class Network:
 
     calls: list[Call]
     copies: list[Copy]
-    weights: bytes
+    weights: bytes  # packed, or those of the model
+    packed_bytes: int  # of the constants that the kernels read
     arena_bytes: int
     least_arena_bytes: int  # no placement of the same tensors needs fewer
     input_sizes: list[list[int]]
     output_sizes: list[list[int]]
     input_layouts: list[str]
+    depthwise_filters: frozenset[tuple[int, int]]  # taps per row, stride
+    has_other_pixels: bool  # of depthwise layers, than 16 channels
     families: frozenset[str]  # of the files whose function returns several algorithms
 
 
@@ -93,13 +89,15 @@ class _Root(NamedTuple):
     offset: int = 0
 
 
-def network_of(schedule: _C.Schedule, graph: _C.Graph, facts: Facts, device: _C.Device) -> Network:
-    """Returns the calls of a schedule with packed constants.
+def network_of(
+    schedule: _C.Schedule, graph: _C.Graph, facts: Facts, device: _C.Device, is_packed: bool
+) -> Network:
+    """Returns the calls of a schedule and its constants, packed for `device` or as in the model.
 
     Raises: torchalgo.Error with the layer and the reason, if a step has no kernel of torchalgo.
     """
     _check_types(schedule, graph)
-    return _Writer(schedule, graph, facts, device).network()
+    return _Writer(schedule, graph, facts, device, is_packed).network()
 
 
 def _check_types(schedule: _C.Schedule, graph: _C.Graph) -> None:
@@ -130,13 +128,18 @@ class _Kernel(NamedTuple):
 
 class _Writer:
     def __init__(
-        self, schedule: _C.Schedule, graph: _C.Graph, facts: Facts, device: _C.Device
+        self,
+        schedule: _C.Schedule,
+        graph: _C.Graph,
+        facts: Facts,
+        device: _C.Device,
+        is_packed: bool,
     ) -> None:
         self._schedule = schedule
         self._graph = graph
         self._constants = facts.constants
         self._device = device
-        self._weights = bytearray()
+        self._file = _C.ConstantsFile(is_packed)
         self._families: set[str] = set()
         self._roots: list[_Root | None] = [None] * len(schedule.slots)  # None: no memory
         for number, slot in enumerate(schedule.inputs):
@@ -153,12 +156,12 @@ class _Writer:
 
     def network(self) -> Network:
         kernels = [kernel for step in self._schedule.steps if (kernel := self._kernel(step))]
-        packed = [self._pack(kernel) for kernel in kernels]
+        bound = [self._bind(kernel) for kernel in kernels]
         outputs = self._own_outputs()
         blocks = self._blocks(kernels, outputs)
         names = list(blocks)
         needs = list(blocks.values())
-        for number, (_, workspace, _) in enumerate(packed):
+        for number, (*_, workspace) in enumerate(bound):
             needs.append(Block(workspace, number, number))
         arena = place(needs)
         offsets = dict(zip(names, arena.offsets, strict=False))
@@ -178,16 +181,16 @@ class _Writer:
             Call(
                 layer=kernel.layer,
                 file=file,
-                primitive=kernel.primitive,
+                primitive=primitive,
                 problem=kernel.problem,
                 src=[where(slot) for slot in kernel.src],
                 residual=Place("none") if kernel.residual is None else where(kernel.residual),
                 dst=where(kernel.dst),
                 workspace=Place("arena", 0, at) if workspace else Place("none"),
-                layers=layers,
+                workspace_bytes=workspace,
             )
-            for kernel, (file, workspace, layers), at in zip(
-                kernels, packed, workspaces, strict=True
+            for kernel, (file, primitive, workspace), at in zip(
+                kernels, bound, workspaces, strict=True
             )
         ]
         copies = []
@@ -198,12 +201,15 @@ class _Writer:
         return Network(
             calls=calls,
             copies=copies,
-            weights=bytes(self._weights),
+            weights=self._file.content,
+            packed_bytes=self._file.packed_bytes,
             arena_bytes=arena.bytes,
             least_arena_bytes=arena.least,
             input_sizes=self._sizes(self._schedule.inputs),
             output_sizes=self._sizes(self._schedule.outputs),
             input_layouts=[self._schedule.slots[slot].layout for slot in self._schedule.inputs],
+            depthwise_filters=frozenset(self._file.depthwise_filters),
+            has_other_pixels=self._file.has_other_pixels,
             families=frozenset(self._families),
         )
 
@@ -357,12 +363,12 @@ class _Writer:
 
     # ---- constants ---------------------------------------------------------------------------
 
-    def _pack(self, kernel: _Kernel) -> tuple[str, int, list[Layer]]:
-        """Returns the file of its algorithm, the bytes of its workspace, and its layers."""
+    def _bind(self, kernel: _Kernel) -> tuple[str, _C.Primitive, int]:
+        """Adds constants. Returns the file of the algorithm, its primitive, and its workspace."""
         key = (kernel.layer, kernel.problem)
         constants = self._constants.get(key, []) if kernel.has_constants else []
         try:
-            file, is_family, workspace, layers = _C.pack_step(
+            file, is_family, name, workspace = self._file.add_step(
                 kernel.problem, kernel.primitive, self._device, constants
             )
         except Error as error:
@@ -370,13 +376,5 @@ class _Writer:
             raise Error(f"TA2801 emit: layer {kernel.layer!r}: {why}") from None
         if is_family:
             self._families.add(file)
-        placed = [Layer(self._add(weights), self._add(bias)) for weights, bias in layers]
-        return file, workspace, placed
-
-    def _add(self, data: bytes) -> int:
-        if not data:
-            return -1
-        self._weights.extend(b"\0" * (-len(self._weights) % ALIGNMENT))
-        at = len(self._weights)
-        self._weights.extend(data)
-        return at
+        wanted = kernel.primitive
+        return file, _C.Primitive(name, wanted.src, wanted.dst), workspace

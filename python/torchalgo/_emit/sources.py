@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent / "share" / "sources"
 RUNTIME = "write/runtime"
 _KERNELS = "cpu_algo/kernels"
 _INCLUDE = re.compile(r'^#include [<"]([a-z0-9_/]+\.h)[>"]', re.MULTILINE)
-_ISA = f"{_KERNELS}/isa.h"  # the folder has one of its own
+_ISA = f"{_KERNELS}/isa.h"  # each instruction set has one of its own
 _TWO_SOURCES = {"ir/problem.h": ("ir/problem_text.cpp",)}  # headers with a source of another name
 _OF_EACH = (f"{RUNTIME}/network.cpp", "ir/thread_pool.cpp")  # of each program
 # The list names all algorithms, and a program names its own.

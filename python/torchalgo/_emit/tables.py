@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from torchalgo import _C
-from torchalgo._emit.network import Call, Copy, Layer, Network, Place
+from torchalgo._emit.network import Call, Copy, Network, Place
 
 _LAYOUTS = {"nchw": "kNchw", "nhwc": "kNhwc", "nhwc.bf16": "kNhwcBf16", "nChw16c": "kNChw16c"}
 
@@ -18,8 +18,6 @@ def tables_of(network: Network) -> dict[str, str]:
     steps: list[str] = []
     for number, call in enumerate(network.calls):
         tables += [f"constexpr Place kSrc{number}[] = {_list(map(_place, call.src))};"]
-        if call.layers:
-            tables += [f"constexpr LayerAt kLayers{number}[] = {_list(map(_layer, call.layers))};"]
         steps += [f"    // {number}: {in_comment(call.layer)}", _step(number, call)]
     copies = [_copy(copy) for copy in network.copies]
     return {
@@ -44,16 +42,15 @@ def _declarations(network: Network) -> list[str]:
 
 
 def _step(number: int, call: Call) -> str:
-    layers = f"kLayers{number}" if call.layers else "{}"
     src, dst = (f"Layout::{_LAYOUTS[word]}" for word in (call.primitive.src, call.primitive.dst))
     places = ", ".join(map(_place, (call.residual, call.dst, call.workspace)))
     return (
-        f"    {{[] {{\n"
-        f"       return bind_step(cpu::{call.file}(kIsa), {_text(call.primitive.name)},\n"
-        f"                        {_text(call.problem)},\n"
+        f"    {{[](const Problem& problem) {{\n"
+        f"       return bind_step(cpu::{call.file}(kIsa), {_text(call.primitive.name)}, problem,\n"
         f"                        {src}, {dst}, device());\n"
         f"     }},\n"
-        f"     kSrc{number}, {layers}, {places}}},"
+        f"     {_text(call.problem)},\n"
+        f"     kSrc{number}, {places}, {call.workspace_bytes}}},"
     )
 
 
@@ -67,10 +64,6 @@ def _place(place: Place) -> str:
     if place.memory == "none":
         return "{}"
     return f"{{Memory::k{place.memory.capitalize()}, {place.number}, {place.offset}}}"
-
-
-def _layer(layer: Layer) -> str:
-    return f"{{{layer.weights}, {layer.bias}}}"
 
 
 def _copy(copy: Copy) -> str:

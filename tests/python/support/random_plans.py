@@ -6,14 +6,17 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from torchalgo import _C
+from torchalgo import _C, EmittedNetwork
+from torchalgo._api.emit import write_plan
+from torchalgo._capture.freeze import freeze_model
 
 
 def priced_plan(graph: _C.Graph, price: Callable[[_C.CostKey], int]) -> _C.Plan:
@@ -66,6 +69,22 @@ def any_plan(graph: _C.Graph, seed: int, prefix: str = "") -> _C.Plan:
 def rewrite(imported: _C.Imported, plan: _C.Plan) -> torch.jit.ScriptModule:
     module: Any = _C.rewrite_graph(imported, plan)
     return torch.jit._recursive.wrap_cpp_module(module)
+
+
+def emit_random_plan(
+    model: nn.Module,
+    x: Tensor,
+    folder: Path,
+    devices: Sequence[_C.Device],
+    *,
+    is_packed: bool = True,
+) -> EmittedNetwork:
+    """Writes a plan of random kernels of torchalgo as C++."""
+    imported = _C.import_graph(freeze_model(model.eval(), (x,))._c, (x,))
+    graph = imported.graph
+    plan = own_plan(graph, seed=len(folder.name))
+    scripted = rewrite(imported, plan)
+    return write_plan(graph, plan, scripted, folder, folder.name, devices, is_packed=is_packed)
 
 
 def assert_close(got: Any, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
