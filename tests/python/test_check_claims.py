@@ -104,19 +104,59 @@ def test_the_claims_of_training_plans_with_tensors_in_bf16_hold(seed: int) -> No
 
 
 @pytest.mark.parametrize("text", PLANS_WITH_PAIRS)
-def test_a_plan_with_pairs_of_an_older_version_is_read_and_not_proven(text: str) -> None:
+def test_a_plan_with_pairs_of_an_older_version_is_proven(text: str) -> None:
     plan = torchalgo.Plan.from_json(text)
     assert plan.proof is not None and len(plan.proof.pairs) > len(plan.pairs) > 2
+    assert any(pair.ticks < 0 for pair in plan.pairs)
+    assert check_plan(plan).is_optimal and check_plan(text).is_optimal
     assert torchalgo.Plan.from_json(plan.to_json()) == plan
-    unsaid = dataclasses.replace(plan, pairs=[])
-    without = dataclasses.replace(unsaid, proof=dataclasses.replace(plan.proof, pairs=[]))
-    for older, why in (
-        (plan, "costs of pairs of choices: plan again"),
-        (unsaid, "costs of pairs of choices: plan again"),
-        (without, "problem"),
-    ):
-        with pytest.raises(torchalgo.Error, match=why):
-            check_plan(older)
+    cheaper = dataclasses.replace(
+        plan, pairs=[], cost_ticks=plan.cost_ticks - sum(pair.ticks for pair in plan.pairs)
+    )
+    with pytest.raises(torchalgo.Error, match="the pairs that apply"):
+        check_plan(cheaper)
+
+
+def test_a_plan_with_a_false_pair_is_refused() -> None:
+    pick = random.Random(9)
+    counts: Counter[str] = Counter()
+    for text in PLANS_WITH_PAIRS:
+        true = json.loads(text)
+        proof = true["proof"]
+        rows, refused = proof["costs"], proof["refused"]
+        problem = problem_text(proof["graph"], rows, refused, proof["pairs"])
+        for _ in range(100):
+            plan = json.loads(text)
+            what = false_pair(pick, plan)
+            try:
+                own = problem_text(proof["graph"], rows, refused, plan["proof"]["pairs"])
+            except ValueError:  # two of one pair, or of a node with itself
+                own = ""
+            if own == problem and plan["pairs"] == true["pairs"]:
+                continue  # of what nobody may run
+            assert is_refused(plan), what
+            counts[what] += 1
+    assert min(counts.values()) > 20 and len(counts) == 5, counts
+
+
+def false_pair(pick: random.Random, plan: dict[str, Any]) -> str:
+    """One change of the pairs; the plan's sums follow where they can."""
+    what = pick.choice(["ticks", "gone", "twice", "other", "unsaid"])
+    pairs = plan["proof"]["pairs"]
+    at = pick.randrange(len(pairs))
+    if what == "ticks":
+        pairs[at]["ticks"] += pick.choice([-TICKS_PER_US, -1, 1, TICKS_PER_US])
+    elif what == "gone":
+        del pairs[at]
+    elif what == "twice":
+        pairs.append(pairs[at])
+    elif what == "other":
+        pairs[at]["reader"], pairs[at]["producer"] = pairs[at]["producer"], pairs[at]["reader"]
+    elif plan["pairs"]:
+        gone = plan["pairs"].pop(pick.randrange(len(plan["pairs"])))
+        plan["cost_ticks"] -= gone["ticks"]
+        plan["cost_us"] = us(plan["cost_ticks"])
+    return what
 
 
 def test_the_proven_bound_is_the_cheapest_of_all_choices() -> None:

@@ -47,7 +47,7 @@ def test_an_optimized_models_plan_proves_itself(
     assert dataclasses.replace(plan, proof=None) == fast.plan
     proof = plan.proof
     assert proof is not None
-    found = torchalgo.check_plan(plan, proof.graph, proof.costs, proof.refused)
+    found = torchalgo.check_plan(plan, proof.graph, proof.costs, proof.refused, proof.pairs)
     assert set(found.trusted.values()) == {"the caller"} and found.is_optimal
     banned = dataclasses.replace(proof, refused=[["x", "y", "z"]])
     more = {**proof.costs, plan.nodes[0].problem: {"aten.none nchw->nchw": 0}}
@@ -129,11 +129,11 @@ def test_a_structure_hash_of_another_version_is_checked_as_that() -> None:
     check_plan(plan)
 
 
-def forged(sample: Sample, refused: list[list[str]]) -> dict[str, Any]:
-    """The plan that is optimal if the file may say what is refused."""
+def forged(sample: Sample, refused: list[list[str]], pairs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The plan that is optimal if the file may say what is refused and which pairs cost more."""
     graph = Graph(sample.text)
-    options = options_of(graph, sample.rows, refused)
-    text = problem_text(sample.text, sample.rows, refused)
+    options = options_of(graph, sample.rows, refused, pairs)
+    text = problem_text(sample.text, sample.rows, refused, pairs)
     solution = solve(Problem.from_text(text), marginals=False)
     assert solution.choice is not None
     plan = copy.deepcopy(sample.plan)
@@ -143,7 +143,7 @@ def forged(sample: Sample, refused: list[list[str]]) -> dict[str, Any]:
     ):
         part.update(option.said, predicted_us=us(option.said["ticks"]))
     digits = solution.certificate.text.split("\n")[1].split()[1]
-    plan["proof"].update(refused=refused, problem_hash=digits)
+    plan["proof"].update(refused=refused, pairs=pairs, problem_hash=digits)
     plan["proof"]["certificate"] = solution.certificate.text
     plan["cost_ticks"] = plan["lower_bound_ticks"] = solution.cost
     plan["cost_us"] = plan["lower_bound_us"] = us(solution.cost or 0)
@@ -156,20 +156,23 @@ def test_a_file_cannot_forbid_what_is_cheaper_if_the_costs_are_your_own() -> Non
         sample = Sample(one_convolution(seed), seed)
         node = sample.plan["nodes"][0]
         best = [node["name"], node["problem"], f"{node['primitive']} {node['src']}->{node['dst']}"]
-        refused = [*sample.refused, best]
-        plan = forged(sample, refused)
-        if any(plan["nodes"][0][end] != node[end] for end in ("src", "dst")):
-            continue  # it takes other transforms, which the forger has not written
-        assert plan["cost_ticks"] > sample.plan["cost_ticks"]
-        tried += 1
-        found = check_plan(plan)  # true of what the file says, and printed as such
-        assert set(found.trusted.values()) == {"the plan's file"}
-        assert f"{len(refused)} refused candidates" in str(found)
-        for own in (None, sample.refused):
-            with pytest.raises(torchalgo.Error, match="another problem"):
-                check_plan(plan, sample.text, sample.rows, own)
-        found = check_plan(plan, sample.text, sample.rows, refused)
-        assert set(found.trusted.values()) == {"the caller"}
+        named = dict(zip(("reader", "reader_problem", "reader_primitive"), best, strict=True))
+        none = dict.fromkeys(("producer", "producer_problem", "producer_primitive"), "")
+        pairs = [{**none, **named, "ticks": 10**9}]
+        for refused, some in (([*sample.refused, best], []), (sample.refused, pairs)):
+            plan = forged(sample, refused, some)
+            if any(plan["nodes"][0][end] != node[end] for end in ("src", "dst")):
+                continue  # it takes other transforms, which the forger has not written
+            assert plan["cost_ticks"] > sample.plan["cost_ticks"]
+            tried += 1
+            found = check_plan(plan)  # true of what the file says, and printed as such
+            assert set(found.trusted.values()) == {"the plan's file"}
+            assert f"{len(refused)} refused candidates" in str(found)
+            for own in ({}, {"refused": sample.refused}, {"pairs": []}):
+                with pytest.raises(torchalgo.Error, match="another problem"):
+                    check_plan(plan, sample.text, sample.rows, **own)
+            found = check_plan(plan, sample.text, sample.rows, refused, some)
+            assert set(found.trusted.values()) == {"the caller"}
     assert tried > 20, tried
 
 
@@ -207,14 +210,13 @@ def test_what_is_on_trust_and_what_is_not_checked_is_told() -> None:
     assert text.count("proven: ") == 2 and "it is optimal" in text
     assert f"the graph of {len(plan['nodes'])} planned nodes" in text
     assert f"{sum(map(len, sample.rows.values()))} costs" in text
-    assert f"{len(sample.refused)} refused candidates" in text
+    assert f"{len(sample.refused)} refused candidates, 0 pair costs" in text
     assert text.split("not checked: ")[1] == ", ".join(found.not_checked)
-    found = check_plan(plan, cost_rows=sample.rows, refused=sample.refused)
+    found = check_plan(plan, cost_rows=sample.rows, refused=sample.refused, pairs=[])
     assert found.trusted == {
-        "graph": "the plan's file",
-        "costs": "the caller",
-        "refused": "the caller",
-    }
+        "graph": "the plan's file", "costs": "the caller", "refused": "the caller",
+        "pairs": "the caller",
+    }  # fmt: skip
     assert "on trust, from the caller: " in str(found)
 
 

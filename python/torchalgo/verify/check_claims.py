@@ -3,7 +3,7 @@
 """Checks a plan without trusting the planner: exact integers, standard library only.
 
     python check_claims.py net.plan.json                       # a plan with its proof
-    torchalgo.check_plan(plan, graph_text, cost_rows, refused)   # with your own inputs
+    torchalgo.check_plan(plan, graph_text, cost_rows, refused, pairs)   # with your own inputs
 
 From the graph and the costs alone, this file derives what each node may run. It then writes the
 PBQP whose optimum is the cheapest plan. The certificate must be valid for this PBQP, and the plan
@@ -12,6 +12,7 @@ must be its choice. docs/pbqp.md says what that proves. This file shares no code
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter, defaultdict
@@ -21,13 +22,27 @@ from functools import cache
 from typing import Any, NamedTuple
 
 try:
-    from torchalgo.verify import check_certificate
+    from torchalgo.verify.check_certificate import (
+        ENTRY,
+        INF,
+        STEP,
+        Work,
+        as_proof_errors,
+        check,
+        main,
+        require,
+    )  # fmt: skip
 except ImportError:  # these two files run without torchalgo
-    import check_certificate  # type: ignore
-
-ENTRY, INF, STEP = check_certificate.ENTRY, check_certificate.INF, check_certificate.STEP
-Work = check_certificate.Work
-require = check_certificate.require
+    from check_certificate import (  # type: ignore
+        ENTRY,
+        INF,
+        STEP,
+        Work,
+        as_proof_errors,
+        check,
+        main,
+        require,
+    )  # fmt: skip
 
 LAYOUTS = {"nchw": 1, "nhwc": 2, "nhwc.bf16": 4, "nChw16c": 8}  # a set of layouts is their sum
 COARSE = LAYOUTS["nhwc.bf16"]
@@ -40,8 +55,8 @@ HEADS = {"scaleshift": "", "mul": "_channelwise", "avgpool": "_p1q1"}
 MAX_CHAIN = 32  # most nodes of one call; longer chains have no costs
 MAX_TICKS = 1 << 63
 
-PROVEN = {"nodes", "name", "problem", "primitive", "src", "dst", "absorbed_by", "ticks", "proof"}
-PROVEN |= {"transforms", "value", "producer", "cost_ticks", "lower_bound_ticks", "status"}
+PROVEN = {"nodes", "name", "problem", "primitive", "src", "dst", "absorbed_by", "ticks", "pairs"}
+PROVEN |= {"transforms", "value", "producer", "cost_ticks", "lower_bound_ticks", "status", "proof"}
 CostRows = Mapping[str, Mapping[str, int]]  # problem -> "primitive src->dst" -> ticks
 Reader = tuple[int, tuple[int, ...]]  # a PBQP node, and the layouts that each alternative reads
 
@@ -198,9 +213,16 @@ def layouts_of(problem: str, row: str) -> tuple[tuple[int, int, int], int]:
     return (src, src, src), dst
 
 
-def options_of(graph: Graph, rows: CostRows, refused: Any) -> Options:
+def ends_of(pair: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yields node, problem and primitive of both choices of a pair, the producer's first."""
+    for end in ("producer", "reader"):
+        yield pair[end], pair[f"{end}_problem"], pair[f"{end}_primitive"]
+
+
+def options_of(graph: Graph, rows: CostRows, refused: Any, pairs: Any = ()) -> Options:
     options: list[dict[Any, Option]] = [{} for _ in graph.nodes]
     banned = {tuple(item) for item in refused}
+    paired = {end for pair in pairs for end in ends_of(pair)}
     # A tensor inside a call has a layout of its own, from which no transform starts.
     links: dict[Any, int] = defaultdict(lambda: 16 << len(links))
     sums = ["add" in node.problem.split("+") for node in graph.nodes]
@@ -213,9 +235,11 @@ def options_of(graph: Graph, rows: CostRows, refused: Any) -> Options:
             graph.work.spend(STEP + len(problem) + STEP * len(own_rows))
             for row, ticks in own_rows.items():
                 if (name, problem, row) not in banned:
-                    key = covers, layouts_of(problem, row)
+                    # A primitive that a pair names is kept, even if another one is cheaper.
+                    kept = row if (name, problem, row) in paired else ""
+                    key = covers, layouts_of(problem, row), kept
                     best[key] = min(best.get(key, (INF,)), (ticks, row, problem))
-        for (covers, (read, last)), (ticks, row, problem) in best.items():
+        for (covers, (read, last), _), (ticks, row, problem) in best.items():
             chain = tuple(graph.nodes[n].name.encode() for n in covers)
             inputs = sum(len(graph.nodes[n].inputs) for n in covers)
             graph.work.spend(len(covers) * (STEP + len(links) // 8) + 2 * ENTRY * inputs)
@@ -253,7 +277,42 @@ def changes_of(rows: CostRows) -> dict[str, dict[tuple[int, int], int]]:
     return changes
 
 
-def problem_of(graph: Graph, options: Options, rows: CostRows) -> str:
+def choice_of(name: str, said: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Returns the name of an alternative as pairs use it. No pair names an absorbed node."""
+    row = f"{said['primitive']} {said['src']}->{said['dst']}" if said["primitive"] else ""
+    return name if row else "", said["problem"], row
+
+
+def add_pairs(graph: Graph, options: Options, pairs: Any, costs: Any, edges: Any) -> None:
+    """Adds an edge for each two nodes with pairs.
+
+    Negative costs of a pair move to the reader's node, so that the edge has no negative cost.
+    """
+    place: dict[Any, tuple[int, int]] = {}
+    for variable, n in enumerate(graph.planned):
+        for i, option in enumerate(options[n]):
+            place[choice_of(graph.nodes[n].name, option.said)] = variable, i
+    between: dict[tuple[int, int], dict[tuple[int, int], int]] = defaultdict(dict)
+    for pair in pairs:
+        producer, reader = ends_of(pair)
+        require(reader[0] and producer[0] != reader[0], f"a pair of {reader[0]} with itself")
+        if reader in place and not producer[0]:
+            costs[place[reader][0]][place[reader][1]] += pair["ticks"]
+        elif reader in place and producer in place:
+            (u, i), (v, j) = place[producer], place[reader]
+            require((i, j) not in between[u, v], f"two pairs of {producer[0]} and {reader[0]}")
+            between[u, v][i, j] = pair["ticks"]
+    for (u, v), ticks in sorted(between.items()):
+        graph.work.spend(ENTRY * len(costs[u]) * len(costs[v]))
+        least = [0] * len(costs[v])
+        for (_, j), t in ticks.items():
+            least[j] = min(least[j], t)
+        cells = itertools.product(range(len(costs[u])), range(len(costs[v])))
+        edges.append((u, v, *(ticks.get((i, j), 0) - least[j] for i, j in cells)))
+        costs[v] = [a + b for a, b in zip(costs[v], least, strict=True)]
+
+
+def problem_of(graph: Graph, options: Options, rows: CostRows, pairs: Any) -> str:
     """Writes the PBQP; docs/pbqp.md, "From a graph to a PBQP", describes the order of its lines."""
     changes = changes_of(rows)
     variable = {n: i for i, n in enumerate(graph.planned)}
@@ -318,16 +377,17 @@ def problem_of(graph: Graph, options: Options, rows: CostRows) -> str:
             costs[ends[0]] = [a + b for a, b in zip(costs[ends[0]], matrix, strict=True)]
         else:
             constant += matrix[0]
+    add_pairs(graph, options, pairs, costs, edges)
     lines = [("node", *row) for row in [*costs, *([[constant]] if constant else [])]]
     lines += [("edge", *edge) for edge in edges]
     words = (" ".join("-" if word == INF else str(word) for word in line) for line in lines)
     return "pbqp 1\n" + "".join(line + "\n" for line in words)
 
 
-def problem_text(graph_text: str, rows: CostRows, refused: Any = ()) -> str:
+def problem_text(graph_text: str, rows: CostRows, refused: Any = (), pairs: Any = ()) -> str:
     """Returns the PBQP whose optimum is the cheapest plan."""
     graph = Graph(graph_text)
-    return problem_of(graph, options_of(graph, rows, refused), rows)
+    return problem_of(graph, options_of(graph, rows, refused, pairs), rows, pairs)
 
 
 # ---- the plan ------------------------------------------------------------------------------------
@@ -369,50 +429,55 @@ def without_repeats(items: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(items)
 
 
-def check_choice(data: Any, text: str, rows: CostRows, refused: Any) -> dict[str, Any]:
-    """Checks nodes and transforms. Returns the true cost, bound and status of the plan."""
+def check_choice(data: Any, text: str, rows: CostRows, refused: Any, pairs: Any) -> dict[str, Any]:
+    """Checks nodes, transforms and pairs. Returns the true cost, bound and status of the plan."""
     ticks = [t for some in rows.values() for t in some.values()]
     is_cost = all(type(t) is int and 0 <= t < MAX_TICKS for t in ticks)
     require(is_cost, "a cost is no integer of at least 0, or above the largest one")
+    is_cost = all(type(p["ticks"]) is int and abs(p["ticks"]) < MAX_TICKS for p in pairs)
+    require(is_cost, "a pair's cost is no integer, or above the largest one")
     certificate = data["proof"]["certificate"]
     # The PBQP may be much longer than the texts that it is derived from. So they set the limit.
     names = [name for problem, some in rows.items() for name in (problem, *some)]
     work = Work(2 * sum(map(len, (text, certificate, *names))))
     graph = Graph(text, work)
-    options = options_of(graph, rows, refused)
-    proven = check_certificate.check(problem_of(graph, options, rows), certificate, work)
+    options = options_of(graph, rows, refused, pairs)
+    proven = check(problem_of(graph, options, rows, pairs), certificate, work)
     require(proven["problem"] == [data["proof"]["problem_hash"]], "problem_hash is another one")
     chosen = {n: options[n][int(a)] for n, a in zip(graph.planned, proven["choice"], strict=False)}
     for n, said in zip(sorted(chosen), data["nodes"], strict=True):
         agree({"name": graph.nodes[n].name, **chosen[n].said}, said)
+    taken = {choice_of(graph.nodes[n].name, option.said) for n, option in chosen.items()}
+    apply = [p for p in pairs if all(end in taken or not end[0] for end in ends_of(p))]
+    require(data.get("pairs", []) == apply, f"the pairs that apply are {apply}")
     cost = cost_of_changes(graph, data["transforms"], rows, chosen)
-    cost += sum(option.said["ticks"] for option in chosen.values())
+    cost += sum(part["ticks"] for part in [*apply, *(option.said for option in chosen.values())])
     bound = int(proven["bound"][0])
     status = "optimal" if cost == bound else "feasible"
     return {"cost_ticks": cost, "lower_bound_ticks": bound, "status": status}
 
 
-@check_certificate.as_proof_errors()
+@as_proof_errors()
 def check_claims(plan: Any, **own: Any) -> dict[str, Any]:
     """Raises ProofError unless a plan with its proof is what it claims to be.
 
-    The plan must fit the graph and cost `cost_ticks`. No plan that the graph, costs and refusals
-    allow may be cheaper than `lower_bound_ticks`. The status is "optimal" only if both are equal.
+    The plan must fit the graph and cost `cost_ticks`. No plan that the graph, costs, refusals and
+    pairs allow may be cheaper than `lower_bound_ticks`. The status is "optimal" only if the two are
+    equal.
 
     Args:
         plan: the text of a plan's file, or its content as a dict; `plan.with_proof()` makes one.
-        own: the caller's graph, costs and refused, in the form of a plan's proof. Missing ones come
-            from the plan's file. But if there are costs, a missing refused is empty.
+        own: the caller's graph, costs, refused and pairs, in the form of a plan's proof. Missing
+            ones come from the plan's file. But if there are costs, missing refused and pairs are
+            empty.
     Returns: the proven values, the source of each trusted input, and the fields that were not
         checked.
     """
     data = plan if isinstance(plan, dict) else json.loads(plan, object_pairs_hook=without_repeats)
     proof: dict[str, Any] = data.get("proof") or {}
     require(proof, "the plan has no proof; plan.with_proof() adds it")
-    is_older = data.get("pairs") or proof.get("pairs")
-    require(not is_older, "an older version planned with costs of pairs of choices: plan again")
-    own = {"refused": (), **own} if "costs" in own else own
-    given = {key: proof.get(key, ()) for key in ("graph", "costs", "refused")}
+    own = {"refused": (), "pairs": (), **own} if "costs" in own else own
+    given = {key: proof.get(key, ()) for key in ("graph", "costs", "refused", "pairs")}
     require(own.keys() <= given.keys(), f"one of {list(own)} is none of {list(given)}")
     given |= own
     true = check_choice(data, *given.values())
@@ -423,4 +488,4 @@ def check_claims(plan: Any, **own: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    check_certificate.main(check_claims)
+    main(check_claims)

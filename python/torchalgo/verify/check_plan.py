@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from torchalgo import _C
 from torchalgo._C import Error
-from torchalgo._ir.plan import TICKS_PER_US, Plan, format_value
+from torchalgo._ir.plan import TICKS_PER_US, PairCost, Plan, format_value
 from torchalgo._ir.plan.text_table import ShownAsText
 from torchalgo.verify.check_certificate import ProofError, as_proof_errors, require
 from torchalgo.verify.check_claims import CostRows, check_claims, without_repeats
@@ -28,8 +29,8 @@ class CheckedPlan(ShownAsText):
     objective: str  # "latency" or "energy", as the plan says; not checked
     cost_ticks: int  # in 1/1024 ns or 1/1024 nJ
     lower_bound_ticks: int  # no plan that the trusted inputs allow costs less
-    trusted: dict[str, str]  # graph, costs, refused -> "the caller" or "the plan's file"
-    counts: dict[str, int]  # number of planned nodes, costs and refused candidates
+    trusted: dict[str, str]  # graph, costs, refused, pairs -> "the caller" or "the plan's file"
+    counts: dict[str, int]  # number of planned nodes, costs, refused candidates and pair costs
     not_checked: list[str]  # fields of the plan that no part of the proof covers
 
     @property
@@ -57,10 +58,12 @@ class CheckedPlan(ShownAsText):
         )
 
 
+_NOTHING: dict[str, Any] = {"refused": (), "pairs": ()}
 _WORDS = {
     "graph": "the graph of {} planned nodes",
     "costs": "{} costs",
     "refused": "{} refused candidates",
+    "pairs": "{} pair costs",
 }
 
 
@@ -69,12 +72,14 @@ def check_plan(
     graph_text: str | None = None,
     cost_rows: CostRows | None = None,
     refused: Sequence[Sequence[str]] | None = None,
+    pairs: Sequence[PairCost | Mapping[str, Any]] | None = None,
 ) -> CheckedPlan:
     """Checks a plan with its proof, by code that shares nothing with the planner.
 
     The check proves that the plan fits the graph and costs `cost_ticks`. It proves that no plan
-    costs less than `lower_bound_ticks`, given the graph, the costs and the refused candidates. The
-    plan is "optimal" only if both numbers are equal. docs/pbqp.md describes the method.
+    costs less than `lower_bound_ticks`, given the graph, the costs, the refused candidates and the
+    costs of pairs. The plan is "optimal" only if both numbers are equal. docs/pbqp.md describes
+    the method.
 
         print(torchalgo.check_plan(optimized.plan.with_proof()))
 
@@ -86,6 +91,7 @@ def check_plan(
         refused: the candidates that a node may not run, each as
             `[node, problem, "primitive src->dst"]`. None: those that came with the plan, or none at
             all if `cost_rows` is given.
+        pairs: costs of pairs of choices. None: the same as for `refused`.
 
     Returns: a CheckedPlan with the proven cost and bound, the inputs that were trusted, and the
         fields that were not checked.
@@ -95,15 +101,18 @@ def check_plan(
         with as_proof_errors():
             data = _data_of(plan)
             own: dict[str, Any] = {"graph": graph_text, "costs": cost_rows, "refused": refused}
+            own["pairs"] = None if pairs is None else [_pair_data(pair) for pair in pairs]
             own = {name: value for name, value in own.items() if value is not None}
             if graph_text is not None:
                 _check_graph(data, graph_text)
             found = check_claims(data, **own)
-            given = {**data["proof"], **({"refused": ()} if "costs" in own else {}), **own}
+            given = {**data["proof"], **(_NOTHING if "costs" in own else {}), **own}
             _check_graph(data, given["graph"])
             agreed = {"structure_hash", "structure_version", *_check_units(data)}
     except ProofError as error:
-        raise Error(f"TA2403 check_plan: {error}{_hint(plan, cost_rows, refused)}") from error
+        raise Error(
+            f"TA2403 check_plan: {error}{_hint(plan, cost_rows, refused, pairs)}"
+        ) from error
     return CheckedPlan(
         objective=data.get("objective", "latency"),
         cost_ticks=found["cost_ticks"],
@@ -112,10 +121,14 @@ def check_plan(
         counts={
             "graph": len(data["nodes"]),
             "costs": sum(map(len, given["costs"].values())),
-            "refused": len(given.get("refused", ())),
+            **{name: len(given.get(name, ())) for name in ("refused", "pairs")},
         },
         not_checked=[name for name in found["not checked"] if name not in agreed],
     )
+
+
+def _pair_data(pair: PairCost | Mapping[str, Any]) -> Mapping[str, Any]:
+    return dataclasses.asdict(pair) if isinstance(pair, PairCost) else pair
 
 
 def _data_of(plan: Plan | Mapping[str, Any] | str | bytes) -> dict[str, Any]:
@@ -149,15 +162,17 @@ def _check_units(data: Mapping[str, Any]) -> set[str]:
     return {f"predicted_{unit}", *sums}
 
 
-def _hint(plan: Any, cost_rows: Any, refused: Any) -> str:
+def _hint(plan: Any, cost_rows: Any, refused: Any, pairs: Any) -> str:
     """Returns a hint for a caller who passed costs only: what else the plan's file holds.
 
     Returns "" if the file holds nothing else, or the caller passed everything.
     """
     proof = plan.proof if isinstance(plan, Plan) else None
-    if cost_rows is None or refused is not None or proof is None or not proof.refused:
+    if cost_rows is None or proof is None or not (proof.refused or proof.pairs):
+        return ""
+    if refused is not None and pairs is not None:
         return ""
     return (
-        f". The plan's file has {len(proof.refused)} refused candidates; pass"
-        " refused=plan.proof.refused to take them on trust"
+        f". The plan's file has {len(proof.refused)} refused candidates and {len(proof.pairs)} pair"
+        " costs; pass refused=plan.proof.refused, pairs=plan.proof.pairs to take them on trust"
     )
