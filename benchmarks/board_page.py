@@ -375,7 +375,7 @@ def make_page(records: Sequence[Record], layers: Sequence[Record] = ()) -> str:
         "- The PyTorch paths are eager, channels_last and optimize_for_inference. Inductor with"
         f" frozen weights is a fourth one on {INDUCTOR_NETWORKS} networks, chosen by seed.",
         f"- ncnn, converted by pnnx, and zentorch run {RARE_NETWORKS} networks, chosen by seed."
-        " MNN is left out: its converter installs packages by itself, in order to send logs.",
+        " MNN is not on the board: [migrating.md](migrating.md) compares it.",
         "- With `--isa avx2`, torchalgo, PyTorch and OpenVINO's convolutions use AVX2 only."
         " OpenVINO's other operations keep no limit. ONNX Runtime has none, so it is left out.",
         "- *Left to PyTorch*: the part of a call that is not planned; up to 2026-11-25 with"

@@ -374,10 +374,11 @@ def seconds(text: str) -> float:
 
 
 def run_script(main: Callable[[], int]) -> NoReturn:
-    """Runs a script's `main` and exits with its status, or with 130 on Ctrl-C.
+    """Runs a script's `main` and exits with its status, or with 130 on Ctrl-C or SIGTERM.
 
     Records are on disk as soon as they are known, so Ctrl-C loses only what runs now.
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         sys.exit(main())
     except KeyboardInterrupt:

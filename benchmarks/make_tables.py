@@ -27,6 +27,7 @@ import board_page
 import layer_page
 import model_page
 import peer_page
+import readme_part
 from harness import RESULTS, ROOT, count, make_parser, run_script
 from pages import TableError, read_records, write_changed
 
@@ -43,11 +44,11 @@ def model_texts(args: argparse.Namespace) -> dict[Path, str]:
         readme = args.readme.read_text()
     except OSError as problem:
         raise TableError(f"cannot read {args.readme}: {problem.strerror}") from None
-    body = model_page.make_readme(records, f"docs/{PICTURE}")
+    body = readme_part.make_readme(records, f"docs/{PICTURE}")
     page = args.page or ROOT / "docs/benchmarks.md"
     return {
         page: model_page.make_page(records),
-        page.parent / PICTURE: model_page.make_picture(records),
+        page.parent / PICTURE: readme_part.make_picture(records),
         args.readme: model_page.replace_table(readme, body, args.readme.name),
     }
 

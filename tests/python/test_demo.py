@@ -37,6 +37,7 @@ def test_the_demo_counts_its_steps_and_ends_with_commands_that_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["-c"])  # no file of this folder
     monkeypatch.setattr(demo, "build_model", net_factory)
     monkeypatch.setattr(demo, "TUNE_S", 5.0)
     monkeypatch.setattr(demo, "COMPARE_S", 0.5)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import model_page
+import readme_part
 from harness import RESULTS, ROOT
 from make_tables import PICTURE, main
 from model_page import END, START
@@ -227,7 +228,7 @@ def test_readme_and_its_picture_are_those_of_the_records() -> None:
         for record in read_records([RESULTS / "models.jsonl"], "models")
     ]
     readme = (ROOT / "README.md").read_text()
-    body = model_page.make_readme(records, f"docs/{PICTURE}")
+    body = readme_part.make_readme(records, f"docs/{PICTURE}")
     again = "run python benchmarks/make_tables.py models"
     assert model_page.replace_table(readme, body) == readme, again
-    assert (ROOT / "docs" / PICTURE).read_text() == model_page.make_picture(records), again
+    assert (ROOT / "docs" / PICTURE).read_text() == readme_part.make_picture(records), again

@@ -108,4 +108,5 @@ def verdict(times: CallTimes) -> str:
 def command_name() -> str:
     """Returns how the user can type this command, relative to the folder if it lies in it."""
     path = Path(sys.argv[0]).absolute()
-    return str(path.relative_to(Path.cwd())) if Path.cwd() in path.parents else "torchalgo"
+    is_here = path.is_file() and Path.cwd() in path.parents
+    return str(path.relative_to(Path.cwd())) if is_here else "torchalgo"
