@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a budget leaves out, and what runs then."""
+"""A call with a short budget leaves out steps. These tests show which steps, and what runs then."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -82,13 +81,23 @@ def test_results_have_the_bits_of_the_module(built: Path) -> None:
         assert "the bits of the stored result" in done.stdout
 
 
+def run_with(
+    program: Path, folder: Path, **changed: bytes | None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program on copies of its files. `changed` replaces some; None leaves one out."""
+    files = {
+        name: (program.parents[1] / f"{name}.bin").read_bytes() for name in ("test", "weights")
+    }
+    for name, content in {**files, **changed}.items():
+        if content is not None:
+            (folder / f"{name}.bin").write_bytes(content)
+    return subprocess.run([program, folder], capture_output=True, text=True)
+
+
 def test_another_stored_result_is_a_failure(built: Path, tmp_path: Path) -> None:
     data = bytearray((built / "test.bin").read_bytes())
     data[-2] ^= 0x40  # the exponent of the last result
-    shutil.copy(built / "weights.bin", tmp_path)
-    (tmp_path / "test.bin").write_bytes(data)
-    program = built / "build" / "small_test"
-    done = subprocess.run([program, tmp_path], capture_output=True, text=True)
+    done = run_with(built / "build" / "small_test", tmp_path, test=data)
     assert done.returncode == 1
     assert "another result" in done.stdout
 
@@ -98,12 +107,8 @@ def test_wrong_weights_are_refused(built: Path, tmp_path: Path, change: str) -> 
     data = bytearray((built / "weights.bin").read_bytes())
     if change == "changed":
         data[len(data) // 2] ^= 1
-    changed = {"cut": data[:-1], "longer": data + b"\0"}.get(change, data)
-    shutil.copy(built / "test.bin", tmp_path)
-    if change != "missing":
-        (tmp_path / "weights.bin").write_bytes(changed)
-    program = built / "build" / "small_test"
-    done = subprocess.run([program, tmp_path], capture_output=True, text=True)
+    changed = {"cut": data[:-1], "longer": data + b"\0", "missing": None}.get(change, data)
+    done = run_with(built / "build" / "small_test", tmp_path, weights=changed)
     assert done.returncode == 1
     assert f"status {1 if change == 'missing' else 2}" in done.stderr
 
@@ -208,10 +213,7 @@ def test_a_folder_of_several_sets_takes_the_widest(several: Path) -> None:
 def test_wrong_weights_of_a_model_are_refused(several: Path, tmp_path: Path) -> None:
     data = bytearray((several / "weights.bin").read_bytes())
     data[100] ^= 1
-    shutil.copy(several / "test.bin", tmp_path)
-    (tmp_path / "weights.bin").write_bytes(data)
-    program = several / "build" / "tiny_test"
-    done = subprocess.run([program, tmp_path], capture_output=True, text=True)
+    done = run_with(several / "build" / "tiny_test", tmp_path, weights=data)
     assert done.returncode == 1
     assert "status 2" in done.stderr
 

@@ -93,7 +93,7 @@ def emit(
             f"TA2802 emit: got {type(fast).__name__}, expected the result of torchalgo.optimize or"
             " torchalgo.load"
         )
-    result = _planned(fast)
+    result, graph = _planned(fast)
     devices = _devices(isa, threads, result)
     if weights not in (None, "packed", "plain") or (weights == "packed" and len(devices) > 1):
         raise Error(
@@ -101,7 +101,6 @@ def emit(
             " set"
         )
     is_packed = len(devices) == 1 if weights is None else weights == "packed"
-    graph = _C.parse_graph(result.graph or "")
     own = target.name if name is None else name
     plan = native_plan(result.plan)
     return write_plan(graph, plan, result.scripted, target, own, devices, is_packed=is_packed)
@@ -142,15 +141,14 @@ def write_plan(
     )
 
 
-def _planned(fast: Optimized) -> Result:
-    """Returns the result whose module runs the plan."""
+def _planned(fast: Optimized) -> tuple[Result, _C.Graph]:
+    """Returns the result whose module runs the plan, and the graph of the plan."""
     if fast.runs != "plan":
         raise Error(
             f"TA2802 emit: this model runs {fast.runs!r} and not its plan: optimize it with"
             " settings=torchalgo.Settings(own_kernels=True), which always runs its plan"
         )
-    fast.schedule()  # raises an error if the graph is not known
-    return fast._known("emit")[0]
+    return fast._first_with_graph()
 
 
 def _devices(

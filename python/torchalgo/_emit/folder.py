@@ -46,7 +46,7 @@ def identifier(text: str) -> str:
 
 
 class Program(NamedTuple):
-    """What a folder is made of."""
+    """A network for each instruction set, and the settings that its folder of C++ has."""
 
     name: str  # begins the names of the interface
     networks: Mapping[str, Network]  # by instruction set, the widest first

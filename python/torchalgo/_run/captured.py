@@ -30,7 +30,7 @@ ROUNDS, BUDGET_S = 25, 2.0
 
 
 class CudaGraphs:
-    """What capturing needs of a GPU. All graphs share one pool of memory, which no tensor uses."""
+    """Holds the memory pool in which CUDA graphs are captured. No other tensor uses it."""
 
     def __init__(self) -> None:
         self._pool: Any = None

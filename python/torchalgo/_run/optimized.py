@@ -438,13 +438,18 @@ class Optimized(PlannedCalls):
         Raises: torchalgo.Error if the graph of the plan is not known, as after load of a file of an
             older version.
         """
+        result, graph = self._first_with_graph()
+        return schedule_of(result.plan, graph)
+
+    def _first_with_graph(self) -> tuple[Result, _C.Graph]:
+        """Returns the first plan and its graph. Raises: torchalgo.Error if that is not known."""
         result = self._known("schedule")[0]
         if result.graph is None:
             raise Error(
                 "TA2304 schedule: the graph of this plan is not known: its file was saved by an"
                 " older version, or the model has no operations to plan; optimize the model again"
             )
-        return schedule_of(result.plan, _C.parse_graph(result.graph))
+        return result, _C.parse_graph(result.graph)
 
     def report(
         self, path: str | Path, *, front: Front | None = None, measure_s: float | None = None
