@@ -4,6 +4,7 @@
     python benchmarks/bench_peers.py
     python benchmarks/bench_peers.py squeezenet1_1 --engines torchalgo,ncnn,mnn --draft
     python benchmarks/bench_peers.py squeezenet1_1 --quick --draft    # to see that it works
+    python benchmarks/bench_peers.py --memory-limits                  # plans of less memory
 
 The engines are ONNX Runtime, OpenVINO, ExecuTorch, LiteRT, ncnn, MNN and IREE. All compute in f32
 on one thread. Results are compared with PyTorch's in f64. Each engine has its files, which its
@@ -22,6 +23,10 @@ Converting a network takes 2 to 4 minutes, most of them for tuning and IREE, and
 engine that is missing or fails gets a record with the reason. Appends one JSON line per network and
 engine to benchmarks/results/peers.jsonl. `make_tables.py peers` writes the tables of
 docs/migrating.md. `make bench-deps` installs the engines; their converters take 0.8 GB.
+
+--memory-limits plans C++ programs of SqueezeNet and MobileNetV2 for images of 96 px under falling
+limits of memory, and times the plans: see memory_limits.py. It needs no other engine, takes a
+minute per network, and appends a line per limit to benchmarks/results/memory_limits.jsonl.
 """
 
 from __future__ import annotations
@@ -42,6 +47,7 @@ import peer_files
 from bench_load import turn
 from compare import in_rounds, rounded
 from harness import Record
+from memory_limits import falling_limits
 from networks import NAMES, network_name
 from peer_engines import ENGINES, OWN, PYTHON
 from torchalgo._base.stats import is_faster
@@ -52,8 +58,10 @@ NETWORKS = (
     "squeezenet1_1", "resnet18", "mobilenet_v2", "resnet50", "mobilenet_v3_large",
     "shufflenet_v2_x1_0", "efficientnet_b0", "densenet121", "googlenet", "regnet_y_400mf",
 )  # fmt: skip
+SMALL = ("squeezenet1_1", "mobilenet_v2")  # with limits of memory
 RARE = (PYTHON, "openvino_default")  # only when asked for by name
 DEFAULT = [name for name in ENGINES if name not in RARE]
+PEERS = harness.RESULTS / "peers.jsonl"
 CONVERT_LIMIT_S, START_LIMIT_S = 900.0, 120.0
 SERVE = "peer_engines"  # whose function `serve` runs in the processes
 SETTINGS = ("starts", "rounds", "seconds", "tune_s")
@@ -228,6 +236,16 @@ def show(record: Record) -> None:
     )
 
 
+def measure_limits(networks: Sequence[str], args: argparse.Namespace) -> None:
+    """Records the plans of --memory-limits."""
+    out = harness.RESULTS / "memory_limits.jsonl" if args.out == PEERS else args.out
+    harness.place_of(out)
+    for network in networks:
+        for line in falling_limits(network, args.rounds, args.tune_s):
+            head = {"schema": 1, "benchmark": "memory_limits", "isa": cpu_device().isa}
+            harness.record(out, {**head, **harness.settings_of(args, "rounds", "tune_s"), **line})
+
+
 def engine_names(text: str) -> list[str]:
     """The type of an option: engines, comma-separated."""
     if unknown := [name for name in text.split(",") if name not in ENGINES or name == PYTHON]:
@@ -238,7 +256,7 @@ def engine_names(text: str) -> list[str]:
 
 
 def main() -> int:
-    parser = harness.make_parser(__doc__, harness.RESULTS / "peers.jsonl", can_resume=True)
+    parser = harness.make_parser(__doc__, PEERS, can_resume=True)
     parser.add_argument("networks", nargs="*", type=network_name, metavar="NETWORK", help=NAMES)
     parser.add_argument(
         "--engines", type=engine_names, default=",".join(DEFAULT), help=f"of {', '.join(ENGINES)}"
@@ -248,10 +266,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=harness.seconds, default=0.4, help="of each turn")
     parser.add_argument("--tune-s", type=harness.seconds, default=60.0, help="seconds of tuning")
     parser.add_argument("--quick", action="store_true", help="few rounds, short tuning")
+    parser.add_argument("--memory-limits", action="store_true", help="only plans of less memory")
     args = parser.parse_args()
     if args.quick:
         parser.set_defaults(**QUICK)
         args = parser.parse_args()
+    if args.memory_limits:
+        measure_limits(args.networks or SMALL, args)
+        return 0
     status = 0
     for network in args.networks or NETWORKS:
         if engines := left_to_do(network, args):

@@ -6,6 +6,7 @@
     python benchmarks/make_tables.py layers --check  # exit status 1 if docs/layers.md would change
     python benchmarks/make_tables.py board           # docs/board.md and its plots
     python benchmarks/make_tables.py peers           # the tables of docs/migrating.md
+    python benchmarks/make_tables.py memory          # the table of docs/emit.md
 
 "models" are the records of bench_models.py, "layers" those of bench_layers.py, "board" those of
 bench_board.py, "peers" those of bench_peers.py. A later record of a network in the same setting
@@ -20,15 +21,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import board_page
 import layer_page
 import model_page
 import peer_page
 import readme_part
-from harness import RESULTS, ROOT, count, make_parser, run_script
+from harness import RESULTS, ROOT, Record, count, make_parser, run_script
 from pages import TableError, read_records, write_changed
 
 PICTURE = "images/models.svg"  # beside docs/benchmarks.md
@@ -79,17 +81,36 @@ def board_texts(args: argparse.Namespace) -> dict[Path, str]:
 
 def peer_texts(args: argparse.Namespace) -> dict[Path, str]:
     """The page on other engines, with its tables."""
-    paths, page = args.records or [RESULTS / "peers.jsonl"], args.page or ROOT / "docs/migrating.md"
-    records = (
-        read_records(paths, "peers", key_of=peer_page.key_of)
-        if args.records or paths[0].exists()
-        else []
-    )
-    body = peer_page.make_tables(records)
-    return {page: model_page.replace_table(page.read_text(), body, page.name, peer_page.START)}
+    page = args.page or ROOT / "docs/migrating.md"
+    records = records_of(args, "peers", peer_page.key_of)
+    return table_in(page, peer_page.make_tables(records), peer_page.START)
 
 
-MAKERS = {"models": model_texts, "layers": layer_texts, "board": board_texts, "peers": peer_texts}
+def memory_texts(args: argparse.Namespace) -> dict[Path, str]:
+    """The page on C++ programs, with its table of limits of memory."""
+    page = args.page or ROOT / "docs/emit.md"
+    records = records_of(args, "memory_limits", peer_page.limits_key)
+    return table_in(page, peer_page.limits_table(records), peer_page.LIMITS_START)
+
+
+def records_of(
+    args: argparse.Namespace, benchmark: str, key_of: Callable[[Record], tuple[Any, ...]]
+) -> list[Record]:
+    """Returns the records of a benchmark; none if there is no file yet."""
+    paths = args.records or [RESULTS / f"{benchmark}.jsonl"]
+    is_there = args.records or paths[0].exists()
+    return read_records(paths, benchmark, key_of=key_of) if is_there else []
+
+
+def table_in(page: Path, body: str, start: str) -> dict[Path, str]:
+    """Returns a page with another table."""
+    return {page: model_page.replace_table(page.read_text(), body, page.name, start)}
+
+
+MAKERS = {
+    "models": model_texts, "layers": layer_texts, "board": board_texts, "peers": peer_texts,
+    "memory": memory_texts,
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:

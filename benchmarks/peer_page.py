@@ -15,6 +15,7 @@ from pages import table
 from peer_engines import EMITTED, ENGINES, MODULES_PLAN, OWN
 
 START = "<!-- table: benchmarks/make_tables.py peers -->"
+LIMITS_START = "<!-- table: benchmarks/make_tables.py memory -->"
 NONE_YET = "There are no records yet. `python benchmarks/bench_peers.py` takes them."
 
 
@@ -140,3 +141,32 @@ def make_tables(records: Iterable[Record]) -> str:
     for record in records:
         machines.setdefault((record["cpu"], record["isa"]), []).append(record)
     return "\n\n".join("\n".join(section(own)) for own in machines.values()) or NONE_YET
+
+
+def limits_key(record: Record) -> tuple[Any, ...]:
+    """Returns what one row of limits of memory stands for."""
+    return record["cpu"], record["isa"], record["network"], record["number"]
+
+
+def limits_table(records: Iterable[Record]) -> str:
+    """Returns the table of plans under falling limits of memory."""
+    kept = list(records)
+    if not kept:
+        return NONE_YET
+    rows = [
+        [
+            each["network"], "none" if each["number"] == 0 else f"{each['limit_bytes'] / 1e6:.2f}",
+            f"{each['memory_bytes'] / 1e6:.2f}", f"{each['predicted']:.2f}",
+            "{:.2f} [{:.2f}, {:.2f}]".format(*each["ratio"]),
+        ]
+        for each in kept
+    ]  # fmt: skip
+    head = ["network", "limit, MB", "needs, MB", "predicted time", "measured time"]
+    last = kept[-1]
+    return "\n".join([
+        *table(head, rows), "",
+        "Times are relative to the plan without a limit, in f32 on one thread, for images of"
+        f" {last['px']} px. The last limit of a network is the smallest that a plan keeps."
+        f" {last['cpu']} ({last['isa']}), torch {last['torch']}, commit {last['commit']},"
+        f" {last['date']}.",
+    ])  # fmt: skip

@@ -16,4 +16,7 @@ namespace torchalgo {
 /// text if an algorithm may be able to.
 [[nodiscard]] std::string refuse_transform(const Problem& problem);
 
+/// Returns the bytes of a value in a layout; 0 if its sizes or its type are unknown.
+[[nodiscard]] std::int64_t bytes_of(const Value& value, Layout layout);
+
 }  // namespace torchalgo

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ir/arithmetic.h"
+#include "ir/transform_shape.h"
 #include "ir/view.h"
 #include "planner/concat_buffers.h"
 #include "planner/plan_fit.h"
@@ -18,16 +18,6 @@ namespace torchalgo {
 namespace {
 
 using Form = std::pair<int, Layout>;  // a value in a layout
-
-// Returns the bytes of a value in a layout; 0 if its sizes or its type are unknown.
-std::int64_t bytes_of(const Value& value, Layout layout) {
-  if (!value.dtype || value.sizes.empty()) return 0;
-  const std::int64_t channels = value.sizes.size() > 1 ? value.sizes[1] : 1;
-  std::int64_t positions = 1;
-  for (std::size_t i = 2; i < value.sizes.size(); ++i) positions *= value.sizes[i];
-  return element_count(layout, value.sizes[0], channels, positions) *
-         element_bytes(element_type(layout, *value.dtype));
-}
 
 class Lowering {
  public:

@@ -13,6 +13,8 @@
 
 #include "ir/problem.h"
 #include "planner/lower.h"
+#include "planner/memory_need.h"
+#include "provider/cpu_device.h"
 #include "python/module.h"
 #include "write/content_hash.h"
 #include "write/packed_step.h"
@@ -85,6 +87,14 @@ void bind_schedule(py::module_& m) {
       .def_readonly("packed_bytes", &ConstantsFile::packed_bytes)
       .def_readonly("depthwise_filters", &ConstantsFile::depthwise_filters)
       .def_readonly("has_other_pixels", &ConstantsFile::has_other_pixels);
+  m.def(
+      "constant_bytes",
+      [](const Candidates& candidates) { return constant_bytes(candidates, cpu_device()); },
+      py::arg("candidates"), py::call_guard<py::gil_scoped_release>());
+  m.def("memory_need", py::overload_cast<const Graph&, const Candidates&>(&memory_need),
+        py::arg("graph"), py::arg("candidates"));
+  m.def("memory_need", py::overload_cast<const Graph&, const std::vector<Candidate>&>(&memory_need),
+        py::arg("graph"), py::arg("transforms"));
   m.def("slice_begin", [](const std::string& problem) {
     const auto slice = std::get<SliceProblem>(parse_problem(problem));
     return slice.begin * slice.h * slice.w;

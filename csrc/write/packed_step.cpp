@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <variant>
 #include <vector>
 
 #include "base/error.h"
 #include "cpu_algo/list.h"
+#include "ir/cost_table.h"
 #include "write/constants.h"
 
 namespace torchalgo {
@@ -52,6 +54,12 @@ void note_depthwise(const Problem& problem, const Primitive& primitive, Constant
   }
 }
 
+std::vector<AlgorithmFile> files_for(const Device& device) {
+  std::vector<AlgorithmFile> files = cpu_algorithm_files(device.isa);
+  files.push_back({"tiled", false, {cpu::tiled(device.isa)}});
+  return files;
+}
+
 // Returns the wanted primitive, or the algorithm's first one in the same layouts.
 Offer offer_variant(const Algorithm& algorithm, const Problem& problem, const Device& device,
                     const Primitive& wanted) {
@@ -66,9 +74,7 @@ Offer offer_variant(const Algorithm& algorithm, const Problem& problem, const De
 
 PackedStep pack_step(const Problem& problem, const Primitive& primitive, const Device& device,
                      std::span<const cpu::LayerPointers> constants, ConstantsFile& file) {
-  std::vector<AlgorithmFile> files = cpu_algorithm_files(device.isa);
-  files.push_back({"tiled", false, {cpu::tiled(device.isa)}});
-  for (const AlgorithmFile& source : files) {
+  for (const AlgorithmFile& source : files_for(device)) {
     const Algorithm* const algorithm = find_algorithm(source.algorithms, primitive.name);
     if (algorithm == nullptr) continue;
     const Offer offer = offer_variant(*algorithm, problem, device, primitive);
@@ -88,6 +94,29 @@ PackedStep pack_step(const Problem& problem, const Primitive& primitive, const D
                   "TA2801 emit: {} runs {}, which is not an algorithm of torchalgo: plan with "
                   "settings=torchalgo.Settings(own_kernels=True)",
                   to_string(problem), primitive.name);
+}
+
+std::vector<std::vector<std::int64_t>> constant_bytes(const Candidates& candidates,
+                                                      const Device& device) {
+  const std::vector<AlgorithmFile> files = files_for(device);
+  std::map<CostKey, std::int64_t> known;
+  std::vector<std::vector<std::int64_t>> bytes;
+  for (const std::vector<Candidate>& list : candidates.by_anchor) {
+    bytes.emplace_back();
+    for (const Candidate& c : list) {
+      const auto [it, is_new] = known.try_emplace(cost_key(c.problem, c.primitive));
+      for (const AlgorithmFile& source : files) {
+        const Algorithm* const algorithm = find_algorithm(source.algorithms, c.primitive.name);
+        if (!is_new || algorithm == nullptr) continue;
+        std::size_t end = 0;
+        const PlainKernel kernel = algorithm->bind(c.problem, c.primitive, device);
+        static_cast<void>(placed_constants(kernel_floats(kernel, c.problem), nullptr, end));
+        it->second = static_cast<std::int64_t>((end + 63) / 64 * 64);
+      }
+      bytes.back().push_back(it->second);
+    }
+  }
+  return bytes;
 }
 
 }  // namespace torchalgo

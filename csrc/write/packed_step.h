@@ -8,7 +8,9 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "ir/candidates.h"
 #include "ir/device.h"
 #include "ir/plain_kernel.h"
 #include "ir/primitive.h"
@@ -45,5 +47,10 @@ struct ConstantsFile {
                                    const Device& device,
                                    std::span<const cpu::LayerPointers> constants,
                                    ConstantsFile& file);
+
+/// Returns the bytes that the constants of each candidate add to ConstantsFile::packed_bytes,
+/// rounded up to 64; 0 for a primitive that is not one of our algorithms without torch.
+[[nodiscard]] std::vector<std::vector<std::int64_t>> constant_bytes(const Candidates& candidates,
+                                                                    const Device& device);
 
 }  // namespace torchalgo

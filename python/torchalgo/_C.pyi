@@ -3,7 +3,7 @@
 
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, overload
 
 import torch
 from typing_extensions import Unpack
@@ -389,6 +389,11 @@ class Schedule:
     outputs: list[int]
 
 def lower(graph: Graph, plan: Plan) -> Schedule: ...
+def constant_bytes(candidates: Candidates) -> list[list[int]]: ...  # as by_anchor, of own kernels
+@overload
+def memory_need(graph: Graph, candidates: Candidates) -> list[list[int]]: ...  # as by_anchor
+@overload
+def memory_need(graph: Graph, transforms: Sequence[Candidate]) -> list[int]: ...
 def slice_begin(problem: str) -> int: ...  # elements before the part, in any layout but nhwc
 def content_hash(data: bytes) -> int: ...  # of the weights of an emitted program
 

@@ -15,9 +15,9 @@ from torchalgo._base.read_file import path_of
 from torchalgo._C import Error
 from torchalgo._capture.freeze import ScriptModule
 from torchalgo._ir.native_plan import native_plan
+from torchalgo._plan.held import program_of
 from torchalgo._plan.result import Result
 from torchalgo._run.optimized import Optimized
-from torchalgo._run.runner import held_constants, mean_dims
 
 if TYPE_CHECKING:
     from torchalgo._emit.network import Network
@@ -118,12 +118,10 @@ def write_plan(
 ) -> EmittedNetwork:
     """Writes a plan of `graph`, which the module `scripted` runs."""
     from torchalgo._emit.folder import Program, identifier, write_folder
-    from torchalgo._emit.network import Facts, network_of
 
-    facts = Facts(held_constants(scripted), mean_dims(scripted))
     schedule = _C.lower(graph, plan)
     networks = {
-        device.isa: network_of(schedule, graph, facts, device, is_packed) for device in devices
+        device.isa: program_of(schedule, graph, scripted, device, is_packed) for device in devices
     }
     first, threads = networks[devices[0].isa], devices[0].threads
     program = Program(identifier(name), networks, is_packed, threads, _example(scripted, first))

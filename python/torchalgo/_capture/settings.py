@@ -121,10 +121,12 @@ class Settings:
             in the order in which a primitive reads them; the model's own weights are not counted.
             The plan is the cheapest one that keeps the limit. None: no limit. With several plans,
             the limit holds for each.
-        memory_limit_bytes: in training, the most bytes that the forward pass keeps for the
-            gradients. If the fastest plan keeps more, results of batch norms are computed again
-            in the backward pass, which takes time. If that is not enough, an error tells what is
-            still kept. None: no limit.
+        memory_limit_bytes: with own_kernels, the most bytes that the plan needs as a C++ program:
+            tensors between the layers, workspaces and packed weights. Not counted: inputs, outputs,
+            the code. The plan is the fastest one that keeps the limit. In training, the most
+            bytes that the forward pass keeps for the gradients. If the fastest plan keeps more,
+            results of batch norms are computed again in the backward pass, which takes time. If no
+            plan keeps the limit, an error tells how much is needed. None: no limit.
         max_componentwise_error: the largest error of a single result of a convolution, relative to
             the sum of the sizes of its terms. It is found on an image with pixels that are 1e4
             times as large as the others. The bound restricts Winograd, FFT and Strassen, which
@@ -261,13 +263,24 @@ def _caller(is_training: bool) -> str:
     return "optimize_training" if is_training else "optimize"
 
 
+def _check_memory_limit(options: Options) -> None:
+    given = f"memory_limit_bytes={options.memory_limit_bytes}"
+    if not options.own_kernels:
+        raise Error(
+            f"TA1003 optimize: {given} limits the memory of a C++ program: add own_kernels=True. To"
+            " limit what training keeps for the gradients, use optimize_training"
+        )
+    if options.weight_limit_bytes is not None:
+        raise Error(
+            f"TA1003 optimize: {given} and weight_limit_bytes={options.weight_limit_bytes} both"
+            " limit packed weights: leave one out"
+        )
+
+
 def _check(options: Options) -> None:
     caller = _caller(options.training)
     if not options.training and options.memory_limit_bytes is not None:
-        raise Error(
-            f"TA1003 optimize: memory_limit_bytes={options.memory_limit_bytes} limits what training"
-            " keeps for the gradients: use optimize_training, or leave it out"
-        )
+        _check_memory_limit(options)
     _check_word("optimize", "objective", options.objective, OBJECTIVES)
     if options.mode == "predict" and options.objective != "latency":
         raise Error(

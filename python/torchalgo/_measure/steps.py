@@ -22,6 +22,7 @@ from torchalgo._measure.quarantine import with_quarantine_reasons
 from torchalgo._measure.sampling import RETIMED_SAMPLES
 
 Planner = Callable[..., tuple[_C.Plan, list[_C.CostKey]]]  # called like _C.make_plan
+Allows = Callable[[_C.Candidate], bool]
 
 
 class Phase(enum.Enum):
@@ -50,11 +51,11 @@ class Phase(enum.Enum):
 
 
 class Limiting(Protocol):
-    """Limits of plans: of their primitives, and of sums over all nodes."""
+    """Limits of plans: of their candidates, and of sums over all nodes."""
 
     @property
-    def may_run(self) -> Callable[[str], bool] | None:
-        """True for the primitives that a plan may use. None: any. Overrides stay in force."""
+    def allows(self) -> Allows | None:
+        """True for the candidates that a plan may use. None: any. Overrides stay in force."""
         ...
 
     def resources(self, knowledge: Knowledge) -> list[_C.Resource]:
@@ -152,7 +153,7 @@ class PlannerInput(NamedTuple):
     found: _C.Candidates
     transforms: Sequence[_C.Candidate]
     costs: _C.CostTable
-    allow: Callable[[_C.Candidate], bool] | None  # None: all candidates
+    allow: Allows | None  # None: all candidates
 
 
 def solve(knowledge: Knowledge, phase: Phase, question: Question) -> tuple[_C.Plan, list[Key]]:
@@ -171,25 +172,23 @@ def solve(knowledge: Knowledge, phase: Phase, question: Question) -> tuple[_C.Pl
 def planner_input(knowledge: Knowledge, phase: Phase, question: Question) -> PlannerInput:
     """Returns the candidates and costs for the plan that `question` asks for."""
     rules = knowledge.rules
-    may_run = None if question.limits is None else question.limits.may_run
+    is_within = None if question.limits is None else question.limits.allows
     is_restricted = phase is not Phase.MEASURING or knowledge.has_gaps
 
     def allows(candidate: _C.Candidate) -> bool:
         offer = offered_by(candidate)
         if not may_use(knowledge, phase, offer.key) or not rules.allows(offer):
             return False
-        if may_run is None or offer.anchor in rules.forced:
-            return True
-        return may_run(offer.key.primitive)
+        return is_within is None or offer.anchor in rules.forced or is_within(candidate)
 
     transforms = rules.allowed_transforms()
     if is_restricted:
         transforms = [
             t for t in transforms if may_use(knowledge, phase, key_of(t.problem, t.primitive))
         ]
-    if may_run is not None and not rules.forced:
-        transforms = [t for t in transforms if may_run(t.primitive.name)]
-    are_all_allowed = may_run is None and not is_restricted and rules.are_free
+    if is_within is not None and not rules.forced:
+        transforms = list(filter(is_within, transforms))
+    are_all_allowed = is_within is None and not is_restricted and rules.are_free
     costs = knowledge.costs.table
     if phase is not Phase.MEASURING:
         costs = knowledge.costs.measured(assumed=knowledge.assumable)

@@ -69,7 +69,9 @@ class TuneSettings:
 class OwnKernels:
     """The limit that neither PyTorch nor another library runs a call."""
 
-    may_run = staticmethod(_C.has_own_kernel)
+    @staticmethod
+    def allows(candidate: _C.Candidate) -> bool:
+        return _C.has_own_kernel(candidate.primitive.name)
 
     def resources(self, knowledge: Knowledge) -> list[_C.Resource]:
         return []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Limits plans: their primitives, the bytes of packed weights, and the errors of the outputs."""
+"""Limits plans: their primitives, their memory, and the errors of the outputs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from typing import Any
 
 from torchalgo import _C
 from torchalgo._base.f32_precision import cpu_is_exact
+from torchalgo._C import Error
 from torchalgo._ir.costs import Key, key_of
 from torchalgo._ir.plan import PlanNode
 from torchalgo._measure.knowledge import Knowledge, is_trusted
+from torchalgo._measure.steps import Allows
 from torchalgo._measure.tuning import Tuning
+from torchalgo._plan.memory_limit import MemoryLimit
 from torchalgo._plan.sensitivities import Sensitivity
 
 # A limit that is no integer is divided into this many units. The amount of each candidate is
@@ -74,6 +77,7 @@ class Limits:
     tuning: Tuning
     # True for the primitives that a plan may use; None: any. Overrides stay in force.
     may_run: Callable[[str], bool] | None = None
+    memory: MemoryLimit | None = None
     weight_limit_bytes: int | None = None
     # Bytes of packed weights of each candidate, in the order of found.by_anchor; empty: no limit.
     packed_bytes: Sequence[Sequence[int]] = ()
@@ -119,9 +123,18 @@ class Limits:
             limits = limits._with_casts_of(found)
             try:
                 native = self.tuning.settle(limits=limits, **options)
-            except _C.Error:  # no plan keeps the tighter bound
+            except Error:  # no plan keeps the tighter bound
                 break
         return native
+
+    def check_memory(self, native: _C.Plan) -> None:
+        """Raises: torchalgo.Error if a plan with other overrides exceeds the limit of memory."""
+        if self.memory is not None and (use := sum(self.memory.use_of(native))) > self.memory.limit:
+            raise Error(
+                f"TA2303 with_overrides: the plan needs {use} bytes, and"
+                f" memory_limit_bytes={self.memory.limit}: name primitives with a smaller"
+                " workspace, or optimize with these overrides"
+            )
 
     def _with_casts_of(self, found: Prediction) -> Limits:
         return dataclasses.replace(self, casts=max(found.casts, self.casts))
@@ -141,7 +154,8 @@ class Limits:
         is_hopeless = misses > MOST_SOLVES or not factor < math.inf
         gain = math.inf if is_hopeless else max(self.gain, factor)
         limits = self._with_casts_of(found)
-        return dataclasses.replace(limits, bound=bound, gain=gain, misses=misses)
+        memory = None if self.memory is None else self.memory.whole
+        return dataclasses.replace(limits, bound=bound, gain=gain, misses=misses, memory=memory)
 
     def expected_errors(self, native: _C.Plan, nodes: Sequence[PlanNode]) -> dict[str, Any]:
         """Returns the fields of a plan that tell the predicted errors of its outputs.
@@ -209,11 +223,20 @@ class Limits:
     @property
     def are_none(self) -> bool:
         """True if nothing is limited."""
-        return self.may_run is None and self.weight_limit_bytes is None and self.bound is None
+        limits = (self.may_run, self.weight_limit_bytes, self.bound, self.memory)
+        return all(limit is None for limit in limits)
+
+    @property
+    def allows(self) -> Allows | None:
+        """True for the candidates that a plan may use; None: any. Overrides stay in force."""
+        may_run, memory = self.may_run, self.memory
+        if memory is None:
+            return None if may_run is None else lambda c: may_run(c.primitive.name)
+        return lambda c: (may_run is None or may_run(c.primitive.name)) and memory.allows(c)
 
     def resources(self, knowledge: Knowledge) -> list[_C.Resource]:
         """Returns the limits as resources for make_plan; empty if there are none."""
-        resources = []
+        resources = [] if self.memory is None else [self.memory.resource]
         if self.weight_limit_bytes is not None:
             resources.append(
                 _C.Resource("weight bytes", self.packed_bytes, self.weight_limit_bytes)
@@ -232,16 +255,24 @@ class Limits:
 
     def described(self, native: _C.Plan) -> dict[str, Any]:
         """Returns the fields of a plan that tell its limits, and why it is not proven, if so."""
+        fields: dict[str, Any] = {}
         limits = {} if self.may_run is None else {OF_OTHERS: 0.0}
-        limits |= {r.name: r.limit * r.unit for r in self.resources(self.tuning.knowledge)}
+        own = dataclasses.replace(self, memory=None)
+        limits |= {r.name: r.limit * r.unit for r in own.resources(self.tuning.knowledge)}
+        if self.memory is not None:
+            limits["bytes of memory"] = float(self.memory.limit)
+            fields["memory_bytes"] = sum(self.memory.use_of(native))
+        fields["limits"] = limits
         # The planner searches within the limits only if the best plan without them exceeds one.
         # This search gives no certificate.
-        if not native.method.startswith(SEARCH_WITHIN_LIMITS):
-            return {"limits": limits}
+        is_divided = self.memory is not None and self.memory.is_divided
+        if not is_divided and not native.method.startswith(SEARCH_WITHIN_LIMITS):
+            return fields
         texts = ["the limit of weight bytes"] if self.weight_limit_bytes is not None else []
+        texts += ["the limit of memory"] if self.memory is not None else []
         texts += ["the error bound"] if self.bound is not None else []
         verb = "decide" if len(texts) > 1 else "decides"
-        return {"limits": limits, "unproven": f"{' and '.join(texts)} {verb}"}
+        return {**fields, "unproven": f"{' and '.join(texts)} {verb}"}
 
 
 def error_of(errors: Mapping[Key, float], problem: str, primitive: _C.Primitive) -> float:

@@ -27,6 +27,7 @@ def resolver(
         is_own = all(map(_C.has_own_kernel, forced.values()))
         kept = limits if is_own else limits.without_filter()
         native = limits.tuning.solve_known(forced, kept)
+        limits.check_memory(native)
         return dataclasses.replace(describe(native), resolve=resolve, **kept.described(native))
 
     return resolve

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,8 +17,12 @@ from torchalgo._capture.freeze import ScriptModule
 from torchalgo._capture.settings import Options
 from torchalgo._ir.costs import key_of
 from torchalgo._ir.plan import Plan
+from torchalgo._measure.tuning import Tuning
 from torchalgo._plan.describe import with_dims
+from torchalgo._plan.held import program_of
 from torchalgo._plan.limits import Limits
+from torchalgo._plan.memory_limit import MemoryLimit
+from torchalgo._plan.memory_search import within_memory
 from torchalgo._plan.preparation import Prepared
 from torchalgo._refine.end_of_call import CallBudget
 
@@ -56,6 +61,26 @@ def rewrite_with_origins(imported: _C.Imported, native: _C.Plan) -> tuple[Script
         return scripted, origins
 
 
+def limits_of(prepared: Prepared, tuning: Tuning, options: Options) -> Limits:
+    """Returns the limits that the caller has set, before any plan's outputs missed their bound."""
+    limits = Limits.of(tuning, options.weight_limit_bytes, options.own_kernels)
+    if options.memory_limit_bytes is None:
+        return limits
+    use_of = functools.partial(memory_use, prepared.imported)
+    memory = MemoryLimit.of(tuning, options.memory_limit_bytes, use_of)
+    return dataclasses.replace(limits, memory=memory)
+
+
+def memory_use(imported: _C.Imported, native: _C.Plan) -> tuple[int, int]:
+    """Returns the bytes of the arena and of the constants of a plan as a C++ program.
+
+    Raises: torchalgo.Error if emit cannot write the plan.
+    """
+    scripted, schedule = rewrite(imported, native), _C.lower(imported.graph, native)
+    network = program_of(schedule, imported.graph, scripted, _C.cpu_device(), packs=True)
+    return network.arena_bytes, network.packed_bytes
+
+
 def bind_exact_plan(
     prepared: Prepared, limits: Limits, options: Options, budget: CallBudget
 ) -> Tuned:
@@ -67,6 +92,7 @@ def bind_exact_plan(
     bound, timings, now_s = prepared.output_bound(options), budget.call.timings, budget.now_s
     may_run = budget.can_time or options.run_untimed or limits.tuning.knowledge.has_any_cost
     while True:
+        limits = within_memory(limits)
         native = limits.settle()
         if not may_run:
             return Tuned(native, prepared.frozen, float("nan"), limits)

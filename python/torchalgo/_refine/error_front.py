@@ -22,11 +22,10 @@ from torchalgo._ir.plan import Plan
 from torchalgo._measure.sampling import cold_bytes
 from torchalgo._measure.tuning import Tuning
 from torchalgo._plan.describe import Describer
-from torchalgo._plan.limits import Limits
 from torchalgo._plan.preparation import Prepared
 from torchalgo._plan.sensitivities import SENSITIVITY_SHARE, Sensitivity, sensitivities_of
 from torchalgo._plan.start_tuning import start_tuning
-from torchalgo._refine.binding import Tuned, bind_exact_plan, choices_of, with_errors
+from torchalgo._refine.binding import Tuned, bind_exact_plan, choices_of, limits_of, with_errors
 from torchalgo._refine.end_of_call import CallBudget
 
 MOST_BOUND = 0.5  # of the outputs' error: in practice, no bound
@@ -157,7 +156,7 @@ class _Search:
         """Returns the cheapest plan under `bound`; None if the outputs of no plan keep it."""
         options = dataclasses.replace(self.options, max_error=bound)
         own = self.prepared.capture_error
-        limits = Limits.of(self.tuning, options.weight_limit_bytes, options.own_kernels)
+        limits = limits_of(self.prepared, self.tuning, options)
         limits = limits.predicting(self.sensitivities, bound - own)
         tuned = bind_exact_plan(self.prepared, limits, options, self.budget)
         if not tuned.error <= bound:

@@ -15,12 +15,12 @@ from torchalgo._capture.settings import Options
 from torchalgo._measure.machine_load import WaitWatch
 from torchalgo._measure.tuning import Tuning
 from torchalgo._plan.comparisons import other_optima, simpler_plans
-from torchalgo._plan.limits import Limits
+from torchalgo._plan.memory_search import within_memory
 from torchalgo._plan.objective import Latency
 from torchalgo._plan.preparation import Prepared
 from torchalgo._plan.sensitivities import SENSITIVITY_SHARE, sensitivities_of
 from torchalgo._refine import left_ops
-from torchalgo._refine.binding import Tuned, bind_exact_plan
+from torchalgo._refine.binding import Tuned, bind_exact_plan, limits_of
 from torchalgo._refine.end_of_call import CallBudget
 
 # A plan of own kernels is preferred if it costs at most this much, relative to the best plan.
@@ -49,7 +49,7 @@ class Refinement:
     ) -> None:
         self._prepared, self._tuning, self._objective = prepared, tuning, objective
         self._options, self._budget = options, budget
-        self._limits = Limits.of(tuning, options.weight_limit_bytes, options.own_kernels)
+        self._limits = limits_of(prepared, tuning, options)
 
     def choose(self) -> Chosen:
         """Returns the cheapest plan, bound to a module, and simpler plans.
@@ -77,6 +77,7 @@ class Refinement:
     def _settle(self) -> None:
         """Measures what the cheapest plan needs."""
         try:
+            self._limits = within_memory(self._limits)
             self._limits.settle()
         except Error as error:
             if not self._options.own_kernels:

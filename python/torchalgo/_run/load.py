@@ -36,10 +36,10 @@ from torchalgo._ir.plan import (
     the_only_plan,
 )
 from torchalgo._ir.plan_threads import nearest_by_threads, other_threads
+from torchalgo._plan.held import held_problems
 from torchalgo._plan.result import Result
 from torchalgo._run.call_files import CALLS_FILE, form_from_json
 from torchalgo._run.optimized import GRAPHS_FILE, PLAN_FILE, Optimized
-from torchalgo._run.runner import held_problems
 from torchalgo._run.shape_dispatch import parts_of
 
 EXTRA_FILES = (PLAN_FILE, CALLS_FILE, GRAPHS_FILE)

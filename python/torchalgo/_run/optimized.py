@@ -33,6 +33,7 @@ from torchalgo._ir.plan.text_table import monospace
 from torchalgo._measure.baselines import Call, baseline_calls
 from torchalgo._measure.channels_last import why_not_in_channels_last
 from torchalgo._measure.guard import PLAN
+from torchalgo._plan.held import held_weight_bytes
 from torchalgo._plan.pareto import Front, Quantity
 from torchalgo._plan.result import Result
 from torchalgo._plan.schedule import Schedule, schedule_of
@@ -47,7 +48,6 @@ from torchalgo._run.call_times import (
 from torchalgo._run.captured import CapturedCalls
 from torchalgo._run.exported import exported_bytes
 from torchalgo._run.planned_calls import PlannedCalls
-from torchalgo._run.runner import held_weight_bytes
 from torchalgo._run.shape_dispatch import join
 
 TRIAL_S = 60.0  # seconds for convolutions in channels_last that were not measured

@@ -80,6 +80,8 @@ class Plan(ShownAsText):
     plain_weight_bytes: int | None = field(default=None, metadata=MAY_LACK)
     # The largest workspace of a primitive.
     workspace_bytes: int | None = field(default=None, metadata=MAY_LACK)
+    # Tensors, workspaces and weights of the plan as a C++ program; None if this has no limit.
+    memory_bytes: int | None = field(default=None, metadata=IF_SET)
     # On sums over all nodes.
     limits: dict[str, float] = field(default_factory=dict, metadata=MAY_LACK)
     # Why nothing proves the plan's lower bound; empty if the limits do not exclude a better plan.

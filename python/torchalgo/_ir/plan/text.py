@@ -239,6 +239,8 @@ def _memory_line(plan: Plan) -> str:
         text += f" beside {format_bytes(plan.plain_weight_bytes)} of the model's own"
     if plan.workspace_bytes is not None:
         text += f"; workspace of one primitive at most {format_bytes(plan.workspace_bytes)}"
+    if plan.memory_bytes is not None:
+        text += f"; as a C++ program {plan.memory_bytes} bytes in all"
     return text
 
 
