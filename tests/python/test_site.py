@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -111,11 +113,51 @@ def test_the_drawings_are_those_of_the_script() -> None:
         assert file.read_text() == drawing().svg(), "run python scripts/site/draw.py"
 
 
-@pytest.mark.slow
-def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not MKDOCS.exists():
         pytest.skip("`make docs` has not installed MkDocs")
-    command = [str(MKDOCS), "build", "--quiet", "--strict", "--site-dir", str(tmp_path / "site")]
+    folder = tmp_path_factory.mktemp("site")
+    command = [str(MKDOCS), "build", "--quiet", "--strict", "--site-dir", str(folder)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert built.returncode == 0, built.stdout + built.stderr
-    assert check_site.problems(tmp_path / "site") == []
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings(site: Path) -> None:
+    assert check_site.problems(site) == []
+
+
+def search(site: Path, queries: list[str], *index: Path) -> list[list[str]]:
+    """Returns the addresses that the site's own search finds for each query."""
+    if shutil.which("node") is None:
+        pytest.skip("there is no node")
+    ran = subprocess.run(
+        ["node", str(ROOT / "scripts" / "site" / "search.js"), str(site), *map(str, index)],
+        input="\n".join(queries), capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+@pytest.mark.slow
+def test_the_search_finds_100_words_of_glossary_and_names(site: Path) -> None:
+    names = re.findall(r"`torchalgo\.(?:\w+\.)*(\w+)", (DOCS / "api.md").read_text())
+    terms = re.findall(r"^\| ([a-zA-Z].*?) \|", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    words = {word for term in terms for word in re.findall(r"\w{4,}", term)} - {"word"}
+    queries = ["batch", *sorted(words)[:49], *sorted(set(names) - words)[:50]]
+    assert len(queries) == 100
+    for query, found in zip(queries, search(site, queries), strict=True):
+        assert found, query
+        assert query.lower() in (site / found[0].partition("#")[0]).read_text().lower(), query
+
+
+@pytest.mark.slow
+def test_the_search_finds_words_that_the_theme_lost(site: Path, tmp_path: Path) -> None:
+    """Without the mend of hooks.py, a search for "x" fails with these words."""
+    words = " ".join(f"x{i * i * 7919 % 99991}" for i in range(4000))
+    index = json.loads((site / "search" / "search_index.json").read_text())
+    index["docs"] = [{"location": "page.html", "title": "A page", "text": words}]
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    assert search(site, ["x"], tmp_path / "index.json") == [["page.html"]]
