@@ -31,7 +31,7 @@ gpu: the best plan, and the plans of short budgets, for several choices of candi
   the table of benchmarks/results/gpu/h100. Takes about a minute per table.
 
 lazy, anytime and predict append one JSON line per network to benchmarks/results/NAME.jsonl, and gpu
-one per choice. globality writes docs/globality.md.
+one per choice. globality writes docs/records/globality.md.
 """
 
 from __future__ import annotations
@@ -373,7 +373,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/NAME.jsonl")
     parser.add_argument("--draws", type=count, default=100, help="globality: for the intervals")
     parser.add_argument("--seed", type=int, default=1, help="globality: of the draws")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "globality.md")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "records" / "globality.md")
     args = parser.parse_args()
     if args.what == "gpu":
         return run_gpu(args.out or RESULTS / "gpu.jsonl", *args.tables)

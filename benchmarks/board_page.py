@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes docs/board.md and its plots from the records of bench_board.py.
+"""Makes docs/board.md, its plots and docs/records/board.md from the records of bench_board.py.
 
 A section holds the records of one machine, vector width, image size, batch and number of threads.
 Records of different sections are never averaged, and no network is left out.
@@ -314,45 +314,62 @@ def failures(records: Sequence[Record]) -> list[str]:
     return table(["engine", "networks", "reason"], rows, right=":--")
 
 
-def section(records: Sequence[Record], layers: Sequence[Record]) -> list[str]:
-    """The text of one section."""
-    first, ran = records[0], [r for r in records if "failure" not in r]
+def heading(first: Record) -> str:
     title = title_of(first)
+    return f"## {title[0].upper()}{title[1:]}"
+
+
+def ran_of(records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if "failure" not in record]
+
+
+def loss_section(records: Sequence[Record], layers: Sequence[Record]) -> list[str]:
+    """The losses of one section, and its plot."""
+    if not (ran := ran_of(records)):
+        return []
+    plot = f"The plot shows every ratio. ![ratio of each network]({IMAGES}/{slug_of(ran[0])}.svg)"
+    return ["", heading(ran[0]), "", *losses(ran, layers), "", plot]
+
+
+def table_section(records: Sequence[Record]) -> list[str]:
+    """The tables of one section."""
+    ran = ran_of(records)
     lines = [
-        f"## {title[0].upper()}{title[1:]}",
+        "",
+        heading(records[0]),
         "",
         f"{len(ran)} of {len(DRAWN) + len(KNOWN)} networks have records. This command makes them.",
         "",
-        f"    {command_of(first)}",
+        f"    {command_of(records[0])}",
         "",
     ]
     if ran:
-        lines += [
-            *summary(ran),
-            "",
-            "### Losses",
-            "",
-            *losses(ran, layers),
-            "",
-            f"The plot shows every ratio. ![ratio of each network]({IMAGES}/{slug_of(first)}.svg)",
-            "",
-            "### All networks",
-            "",
-            *rows_of(ran),
-            "",
-        ]
+        lines += [*summary(ran), "", "### All networks", "", *rows_of(ran), ""]
     lines += ["### Failures", "", *failures(records), "", "### Machine and versions", ""]
     return lines + [f"- {text}." for text in dict.fromkeys(versions(r) for r in ran)]
 
 
-# ---- the page ------------------------------------------------------------------------------------
+def overview(groups: Iterable[Sequence[Record]]) -> list[str]:
+    """The table with a row for each section."""
+    rows = []
+    for records in groups:
+        others, pytorch = (known(ran_of(records), peers) for peers in (BEST_OTHER, BEST_PYTORCH))
+        lost = sum(ratio.verdict == "faster" for ratio in others)
+        rows.append([title_of(records[0]), mean_text(others), str(lost), mean_text(pytorch)])
+    head = ["setting", "over the better of ONNX Runtime and OpenVINO", "lost", "over PyTorch"]
+    return table(head, rows, right=":--")
+
+
+# ---- the pages -----------------------------------------------------------------------------------
+
+MADE = "<!-- made by benchmarks/make_tables.py from the records of benchmarks/bench_board.py -->"
 
 
 def make_page(records: Sequence[Record], layers: Sequence[Record] = ()) -> str:
     """docs/board.md. `layers` are records of bench_layers.py of networks of the board."""
-    groups = sections(records)
+    groups = sections(records).values()
     lines = [
-        "<!-- made by benchmarks/make_tables.py from the records of benchmarks/bench_board.py -->",
+        MADE,
         "# The board",
         "",
         f"The board has {len(DRAWN)} networks that were drawn by seed {SEED} from torchvision and"
@@ -378,20 +395,40 @@ def make_page(records: Sequence[Record], layers: Sequence[Record] = ()) -> str:
         " MNN is not on the board: [migrating.md](migrating.md) compares it.",
         "- With `--isa avx2`, torchalgo, PyTorch and OpenVINO's convolutions use AVX2 only."
         " OpenVINO's other operations keep no limit. ONNX Runtime has none, so it is left out.",
-        "- *Left to PyTorch*: the part of a call that is not planned; up to 2026-11-25 with"
-        " torchalgo's own attention. *Single calls*: the minimum in ms, then the median and the"
-        " 95th percentile divided by it. The A/A control compares even rounds with odd ones.",
+        "",
+        "The first table has geometric means of ratios, the worst ratio, and how many networks are"
+        " *lost*: on these, ONNX Runtime or OpenVINO is faster. The other tables list all losses,"
+        " also those to PyTorch, ncnn and zentorch. [The tables of all networks](records/board.md)"
+        " have every time.",
+        "",
+        "- *Left to PyTorch* is the part of a call that is not planned; up to 2026-11-25 with"
+        " torchalgo's own attention.",
         "- *Layers that lose most* are planned layers that take longer than the faster of ATen and"
         " OpenVINO, each timed alone by bench_layers.py: how much longer, and their own time.",
         "",
         "The page is made by `python benchmarks/make_tables.py board`."
         " [benchmarks.md](benchmarks.md) has the networks on which the kernels were tuned."
         " [glossary.md](glossary.md) explains the terms.",
+        "",
+        *(overview(groups) if groups else ["No network has been measured yet."]),
     ]
-    if not groups:
-        lines += ["", "No network has been measured yet."]
-    for group in groups.values():
-        lines += ["", *section(group, layers)]
+    for group in groups:
+        lines += loss_section(group, layers)
+    return "\n".join(lines) + "\n"
+
+
+def make_tables(records: Sequence[Record]) -> str:
+    """docs/records/board.md."""
+    lines = [
+        MADE,
+        "# The board: all networks",
+        "",
+        "[The board](../board.md) says how the times were taken, and explains ratios and what is"
+        " *left to PyTorch*. *Single calls* are the minimum in ms, then the median and the 95th"
+        " percentile divided by it. The A/A control compares even rounds with odd ones.",
+    ]
+    for group in sections(records).values():
+        lines += table_section(group)
     return "\n".join(lines) + "\n"
 
 

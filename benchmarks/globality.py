@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes docs/globality.md: how often choosing all layers at once pays, and how much.
+"""Makes docs/records/globality.md: how often choosing all layers at once pays, and how much.
 
 Each table is solved for the proven optimum and for what weaker ways to choose make of the same
 costs. The interval of the value of globality redraws all costs within their noise, twice: both
@@ -272,7 +272,7 @@ def page(outcomes: list[Outcome], draws: int) -> str:
         " `benchmarks/tables`. `benchmarks/record_tables.py` measured these tables at batch 1 in"
         " f32: every candidate of every node, and every layout change. Nothing is left out or"
         " estimated. The times are sums of measured costs, not runs of the network."
-        " [glossary.md](glossary.md) explains the terms.",
+        " [glossary.md](../glossary.md) explains the terms.",
         "",
         summary(outcomes),
         "",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes docs/layers.md from the records of bench_layers.py."""
+"""Makes docs/layers.md and docs/records/layers.md from the records of bench_layers.py."""
 
 from __future__ import annotations
 
@@ -323,10 +323,13 @@ def limits_section(records: Sequence[Record]) -> list[str]:
     return ["", title, "", text, "", *table(head, rows)] if rows else []
 
 
-def make_page(records: Sequence[Record], worst: int) -> str:
-    """The page."""
+MADE = "<!-- made by `python benchmarks/make_tables.py layers` from bench_layers.py's records -->"
+
+
+def make_page(records: Sequence[Record]) -> str:
+    """docs/layers.md."""
     lines = [
-        "<!-- made by `python benchmarks/make_tables.py layers` from bench_layers.py's records -->",
+        MADE,
         "# Benchmarks: layer by layer",
         "",
         "This page compares the times of each distinct operation of a network. An operation"
@@ -349,10 +352,22 @@ def make_page(records: Sequence[Record], worst: int) -> str:
         " is **slower**.",
         "",
         "`benchmarks/bench_layers.py` explains which times can be compared and which cannot."
+        " [The tables of the slowest operations](records/layers.md) have a part for each network."
         " [glossary.md](glossary.md) explains the terms.",
     ]
     lines += [*outside_section(records), *winograd_section(records)]
     lines += [*limits_section(records), *wins_section(records)]
+    return "\n".join(lines) + "\n"
+
+
+def make_tables(records: Sequence[Record], worst: int) -> str:
+    """docs/records/layers.md."""
+    lines = [
+        MADE,
+        "# Layer by layer: the slowest operations of each network",
+        "",
+        "[The summary](../layers.md) explains the columns.",
+    ]
     for record in records:
         lines += ["", *network_section(record, worst)]
     return "\n".join(lines) + "\n"

@@ -11,8 +11,8 @@
 "models" are the records of bench_models.py, "layers" those of bench_layers.py, "board" those of
 bench_board.py, "peers" those of bench_peers.py. A later record of a network in the same setting
 (threads, batch, widest vectors; for the board also size and machine, for peers machine and engine)
-replaces an earlier one. Takes seconds; nothing is timed. Writes the pages that change. Only "board"
-draws plots, with matplotlib.
+replaces an earlier one. Takes seconds; nothing is timed. Writes the pages that change. The long
+tables of "layers" and "board" go to docs/records. Only "board" draws plots, with matplotlib.
 
 Exit status: 0 done, 1 --check found a change, 2 an error.
 """
@@ -56,16 +56,21 @@ def model_texts(args: argparse.Namespace) -> dict[Path, str]:
 
 
 def layer_texts(args: argparse.Namespace) -> dict[Path, str]:
-    """The page of single operations."""
+    """The page of single operations, and that of the slowest ones of each network."""
     records = read_records(args.records or [RESULTS / "layers.jsonl"], "layers")
-    return {args.page or ROOT / "docs/layers.md": layer_page.make_page(records, args.worst)}
+    page = args.page or ROOT / "docs/layers.md"
+    tables = layer_page.make_tables(records, args.worst)
+    return {page: layer_page.make_page(records), page.parent / "records" / page.name: tables}
 
 
 BOARD_LAYERS = RESULTS / "board_layers.jsonl"
 
 
 def board_texts(args: argparse.Namespace) -> dict[Path, str]:
-    """The page of the board. Draws its plots beside it if it alone is made, and not checked."""
+    """The page of the board, and that of all its networks.
+
+    Draws the plots beside the page if it alone is made, and not checked.
+    """
     paths = args.records or [RESULTS / "board.jsonl"]
     records = (
         read_records(paths, "board", board_page.check, board_page.key_of)
@@ -76,7 +81,11 @@ def board_texts(args: argparse.Namespace) -> dict[Path, str]:
     if args.what == "board" and not args.check:
         board_page.draw_all(records, page.parent / board_page.IMAGES)
     layers = read_records([BOARD_LAYERS], "layers") if BOARD_LAYERS.exists() else []
-    return {page: board_page.make_page(records, layers)}
+    tables = board_page.make_tables(records)
+    return {
+        page: board_page.make_page(records, layers),
+        page.parent / "records" / page.name: tables,
+    }
 
 
 def peer_texts(args: argparse.Namespace) -> dict[Path, str]:

@@ -138,12 +138,24 @@ def _compare(commands: Any) -> None:
         commands, "compare", "compare the plans of two files",
         "Prints the operations for which two plans of one model differ, and what each choice"
         " costs. Plans are compared for each shape that both files have. With -o, also writes a"
-        " page with this table and a report of each plan.",
-        "before.plan.json after.plan.json -o compare.html",
+        " page with this table and a report of each plan. With --model, also times calls of the"
+        " model with both plans, in turns.",
+        "before.plan.json after.plan.json --model torchvision.models:resnet18 --fail-below 0.95",
     )  # fmt: skip
     for name in ("first", "second"):
         command.add_argument(name, type=Path, help="a .plan.json, .pt2 or .pt file of torchalgo")
     _add_file(command, "-o", "--output", "the page: FILE.html", dest="report")
+    command.add_argument("--model", metavar="MODEL", help=f"the model to time: {MODEL}")
+    command.add_argument(
+        "--fail-below", type=arguments.bound, metavar="R",
+        help="exit with 1 if the second plan is less than R times as fast as the first: if the 95%%"
+        " interval of the measured ratio is below R",
+    )  # fmt: skip
+    command.add_argument(
+        "--rounds", type=arguments.positive, default=50, metavar="N",
+        help="calls with each plan (default 50)",
+    )  # fmt: skip
+    _add_device(command)
 
 
 def _bench(commands: Any) -> None:

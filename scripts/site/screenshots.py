@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from look_at_report import Browser, View, problems_of_console, problems_of_view, show, take
+from look_at_report import Browser, View, problems_of_console, show, take
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE, PICTURES = ROOT / "build" / "site", ROOT / "build" / "screenshots"
@@ -37,7 +37,8 @@ def look(browser: Browser, page: str) -> list[str]:
             browser.call("Page.navigate", url=(SITE / page).as_uri())
             time.sleep(1.5)
             take(browser, PICTURES / f"{name}.png")
-            found += problems_of_view(browser, view)
+            wide = browser.evaluate("document.documentElement.scrollWidth - innerWidth")
+            found += [f"{name} is {wide} pixels wider than the window"] if wide > 0 else []
     return found
 
 

@@ -23,7 +23,7 @@ TOP_PAGES = {
     "changelog.md": "CHANGELOG.md",
     "security.md": "SECURITY.md",
 }
-RECORDS = ("benchmarks.md", "board.md", "layers.md", "changelog.md", "decisions/")
+RECORDS = ("benchmarks.md", "board.md", "layers.md", "changelog.md", "decisions/", "records/")
 COMMANDS_MARK = "<!-- made by `make docs`: the help of each command -->"
 FIRST_MARK = "<!-- made by `make docs`: the first lines of README -->"
 FIRST = re.compile(r"<!-- table: [^>]*-->\n(.*?)<!-- end of table -->", re.DOTALL)

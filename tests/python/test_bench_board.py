@@ -268,7 +268,7 @@ def page_of(records: list[Any], folder: Path) -> str:
     for record in records:
         harness.record(path, record, show=lambda line: None)
     read = read_records([path], "board", board_page.check, board_page.key_of)
-    return board_page.make_page(read)
+    return board_page.make_page(read) + board_page.make_tables(read)
 
 
 def test_settings_and_machines_have_sections_of_their_own(tmp_path: Path) -> None:
@@ -279,22 +279,23 @@ def test_settings_and_machines_have_sections_of_their_own(tmp_path: Path) -> Non
         record_of("dqn", isa_limit="avx2"), record_of("resnet18", quick=True),
     ]  # fmt: skip
     text = page_of(records, tmp_path)
-    assert text.count("\n## ") == 5
+    assert text.count("\n## ") == 2 * 5
     assert "## 2 threads, 224 px, c (avx2)" in text and "## 1 thread, 224 px, c (avx2)" in text
     assert "    python benchmarks/bench_board.py --threads 2 --isa avx2\n" in text
     assert "| resnet18 |" not in text, "a quick record is no measurement"
     # The geometric mean of the ratios of dqn (1.2) and ds_cnn (0.5).
     assert "| over the better of ONNX Runtime and OpenVINO | 0.77, worst 0.50 (of 2) |" in text
+    assert "| 2 threads, 224 px, c (avx2) | 0.77, worst 0.50 (of 2) | 1 |" in text
 
 
 def test_losses_come_first_and_failures_are_listed(tmp_path: Path) -> None:
     broken = {**bench_board.head_of("resnet18", OPTIONS), "failure": "ended with SIGSEGV"}
     broken["machine"] = record_of("dqn")["machine"]
     text = page_of([record_of("dqn"), record_of("ds_cnn", other_ms=9.0), broken], tmp_path)
-    losses = text[text.index("### Losses") : text.index("### All networks")]
+    losses = text[text.index("\n## ") : text.index("# The board: all networks")]
     assert "| ds_cnn | ONNX Runtime | 0.90" in losses and "dqn" not in losses
     assert "5.0 % (2 ops)" in losses
-    assert text.index("| ds_cnn | 10.") < text.index("| dqn | 10.")
+    assert text.index("all networks\n") < text.index("| ds_cnn | 10.") < text.index("| dqn | 10.")
     assert "| the process | resnet18 | ended with SIGSEGV |" in text
     assert "| OpenVINO | dqn, ds_cnn | RuntimeError: no such op |" in text
     assert "left to PyTorch | median 5.0%" in text
@@ -350,7 +351,7 @@ def test_the_command_writes_the_page_and_a_plot_per_section(tmp_path: Path) -> N
         harness.record(records, record, show=lambda line: None)
     words = ["board", str(records), "--page", str(tmp_path / "board.md")]
     assert make_tables([*words, "--check"]) == 1 and not (tmp_path / "images").exists()
-    assert make_tables(words) == 0
+    assert make_tables(words) == 0 and "| dqn |" in (tmp_path / "records/board.md").read_text()
     plots = sorted((tmp_path / "images").glob("*.svg"))
     assert [path.name in (tmp_path / "board.md").read_text() for path in plots] == [True, True]
     first = plots[0].read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,8 @@ import torchalgo
 from support.command import run
 from support.page import cells, read_page
 from support.plans import make_node, make_plan
-from torchalgo._ir.plan import Plan, PlanEnergy, save_plans
+from torchalgo._ir.plan import GuardVerdict, Plan, PlanEnergy, save_plans
+from torchalgo._measure.guard import time_interleaved
 from torchalgo._report.difference import Choice, Difference, compare
 
 
@@ -93,11 +95,46 @@ def test_the_command_compares_the_shapes_that_both_files_have(
     assert [item["differences"] for item in data.values()] == [[]]
     save_plans(plans[1:2], two)
     assert f"plans for {next(iter(shaped.plans))} -> " in run(capsys, "compare", first, two)
+    model = ("--model", "support.nets:net_factory")
+    assert "--model cannot time plans for" in run(capsys, "compare", first, two, *model, code=1)
     save_plans(plans[1:], two)
     error = run(capsys, "compare", first, two, code=1)
     assert "TA7204 compare:" in error and "expected a shape that both have" in error
     assert "there is no file" in run(capsys, "compare", first, tmp_path / "no.json", code=1)
     run(capsys, "compare", first, code=2)
+
+
+def test_the_command_times_both_plans_and_fails_if_the_second_is_slower(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    fast: torchalgo.Optimized,
+    tmp_path: Path,
+) -> None:
+    ours, torchs = tmp_path / "ours.plan.json", tmp_path / "torchs.plan.json"
+    fast.plan.save(ours)
+    other = fast.plan.with_overrides({"*": "aten.conv"})
+    slower = GuardVerdict("slower", "baseline", "eager", 2.0, 1.0, 2.0, 1.9, 2.1, 25, "")
+    dataclasses.replace(other, guard=slower).save(torchs)  # on another machine
+    model = ("--model", "support.nets:net_factory", "--rounds", "3")
+
+    def at_fixed_speed(calls: dict[str, Any], **options: Any) -> dict[str, list[float]]:
+        """Returns times with a ratio of 0.5, and an interval of 0.5 to 1."""
+        ran = {word: call.func for word, call in calls.items()}
+        assert {module.runs for module in ran.values()} == {"plan"}
+        assert ran["first"].plan.nodes == fast.plan.nodes
+        assert ran["second"].plan.nodes == other.nodes != fast.plan.nodes
+        assert time_interleaved(calls, **options).keys() == {"first", "second"}
+        return {"second": [2e6, 2e6, 2e6], "first": [1e6, 1e6, 2e6]}
+
+    monkeypatch.setattr("torchalgo._run.call_times.time_interleaved", at_fixed_speed)
+    text = run(capsys, "compare", ours, torchs, *model, "--fail-below", "0.9")
+    assert text.endswith("is 0.50 times as fast as the first (95 % interval: 0.50 to 1.00)\n")
+    text = run(capsys, "compare", ours, torchs, *model, "--fail-below", "1.1", code=1)
+    assert text.endswith("0.50 to 1.00), below 1.1\n")
+    data = json.loads(run(capsys, "compare", ours, torchs, *model, "--json"))
+    assert data["1x3x40x40"]["speed"] == [0.5, 0.5, 1.0]
+    error = run(capsys, "compare", ours, torchs, "--fail-below", "0.6", code=2)
+    assert "TA7201 compare: --fail-below needs the model" in error
 
 
 def test_the_command_writes_a_page_with_the_differences_and_both_plans(

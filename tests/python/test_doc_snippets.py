@@ -22,6 +22,7 @@ import torchalgo
 from support.doc_blocks import DOCS, NOT_RUN, blocks, small
 from support.nets import net_factory
 from torchalgo._base.compare_outputs import output_error
+from torchalgo._train import optimize as train_optimize
 from torchalgo_cli import main
 
 Names = dict[str, Any]
@@ -92,10 +93,33 @@ def test_the_sections_about_ci_and_shared_costs_run(
 ) -> None:
     numpy = pytest.importorskip("numpy")
     numpy.save("images.npy", torch.rand(2, 3, 40, 40).numpy())
-    run_page("saving.md", names_of_model(), "In CI")
+    run_page("ci.md", names_of_model(), "Make a plan", "Check it", "Commit a proof")
     assert "optimal" in capsys.readouterr().out
+    shutil.copy("model.plan.json", "before.plan.json")
+    (workflow,) = [text for language, text in blocks("ci.md") if language == "yaml"]
+    steps = re.findall(r"^ +- run: (torchalgo .*)$", workflow, re.MULTILINE)
+    compared = "Compare its speed with the plan before"
+    (command,) = [text.strip() for _, text in blocks("ci.md", compared)]
+    assert command in steps and len(steps) == 5
+    run_commands("\n".join(steps).replace("0.8", "0.01"))  # the machine of the tests is busy
+    assert capsys.readouterr().out.count("times as fast as the first") == 2
     run_page("saving.md", names_of_model(), "Share costs between machines")
     assert re.search(r"[1-9]\d* rows, [1-9]\d* taken|wrote [1-9]\d* rows", capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_the_loops_of_other_packages_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(train_optimize, "compare_steps", lambda *_: None)  # small models may lose
+    data = torch.utils.data.TensorDataset(torch.rand(6, 3, 20, 20), torch.arange(6))
+    loader = torch.utils.data.DataLoader(data, batch_size=2)
+    for section in ("Lightning", "Accelerate"):
+        pytest.importorskip(section.lower())
+        names = names_of_model() | {"model": net_factory().train(), "loader": loader}
+        run_page("loops.md", names, section)
+        assert capsys.readouterr().out.endswith(" Counter()\n")
+        assert names["net"].planned_runs >= 3
 
 
 @pytest.mark.slow
