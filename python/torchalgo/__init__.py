@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The cheapest convolution algorithm and memory layout for every layer of a PyTorch model."""
 
+import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
@@ -45,30 +46,13 @@ _cudnn_errata.set_errata()
 
 from torchalgo import backends, dynamo, nn, pbqp  # noqa: E402
 from torchalgo._api.convert import convert, set_algorithms  # noqa: E402
-from torchalgo._api.emit import EmittedNetwork, emit  # noqa: E402
-from torchalgo._api.enable import algorithms, disable, enable, record_runs  # noqa: E402
 from torchalgo._api.fallbacks import (  # noqa: E402
     fallbacks,
     reset_fallbacks,
     set_conflict_policy,
     set_strict,
 )
-from torchalgo._api.optimize import optimize  # noqa: E402
-from torchalgo._api.optimize_training import optimize_training  # noqa: E402
-from torchalgo._api.profile import Profile, profile  # noqa: E402
 from torchalgo._C import Error  # noqa: E402
-from torchalgo._capture.file_models import load_caffe, load_onnx  # noqa: E402
-from torchalgo._capture.settings import Settings  # noqa: E402
-from torchalgo._ir.plan import Plan  # noqa: E402
-from torchalgo._plan.candidates import candidates  # noqa: E402
-from torchalgo._plan.pareto import Front, ParetoPoint, pareto  # noqa: E402
-from torchalgo._plan.schedule import Schedule  # noqa: E402
-from torchalgo._run.call_times import CallTimes  # noqa: E402
-from torchalgo._run.captured import CapturedCalls  # noqa: E402
-from torchalgo._run.load import load, load_plan, load_plans  # noqa: E402
-from torchalgo._run.optimized import Optimized  # noqa: E402
-from torchalgo._train.module import TrainingModule  # noqa: E402
-from torchalgo._train.plan import TrainingPlan  # noqa: E402
 from torchalgo.functional import (  # noqa: E402
     conv1d,
     conv2d,
@@ -77,21 +61,65 @@ from torchalgo.functional import (  # noqa: E402
     conv_transpose2d,
     conv_transpose3d,
 )
-from torchalgo.verify.check_plan import CheckedPlan, check_plan  # noqa: E402
 
 __version__ = _C.version
 
 if _TYPE_CHECKING:
+    from torchalgo import tune
+    from torchalgo._api.emit import EmittedNetwork, emit
+    from torchalgo._api.enable import algorithms, disable, enable, record_runs
+    from torchalgo._api.optimize import optimize
+    from torchalgo._api.optimize_training import optimize_training
+    from torchalgo._api.profile import Profile, profile
+    from torchalgo._capture.file_models import load_caffe, load_onnx
+    from torchalgo._capture.settings import Settings
+    from torchalgo._ir.plan import Plan
     from torchalgo._lint.lint import lint
     from torchalgo._lint.report import Finding, LintReport
+    from torchalgo._plan.candidates import candidates
+    from torchalgo._plan.pareto import Front, ParetoPoint, pareto
+    from torchalgo._plan.schedule import Schedule
+    from torchalgo._run.call_times import CallTimes
+    from torchalgo._run.captured import CapturedCalls
+    from torchalgo._run.load import load, load_plan, load_plans
+    from torchalgo._run.optimized import Optimized
+    from torchalgo._train.module import TrainingModule
+    from torchalgo._train.plan import TrainingPlan
+    from torchalgo.verify.check_plan import CheckedPlan, check_plan
 else:
-    _LATER = {"lint": "lint", "Finding": "report", "LintReport": "report"}  # modules of _lint
+    _LATER = {  # the names that are imported when they are first used, by module
+        "_api.emit": ("EmittedNetwork", "emit"),
+        "_api.enable": ("algorithms", "disable", "enable", "record_runs"),
+        "_api.optimize": ("optimize",),
+        "_api.optimize_training": ("optimize_training",),
+        "_api.profile": ("Profile", "profile"),
+        "_capture.file_models": ("load_caffe", "load_onnx"),
+        "_capture.settings": ("Settings",),
+        "_ir.plan": ("Plan",),
+        "_lint.lint": ("lint",),
+        "_lint.report": ("Finding", "LintReport"),
+        "_plan.candidates": ("candidates",),
+        "_plan.pareto": ("Front", "ParetoPoint", "pareto"),
+        "_plan.schedule": ("Schedule",),
+        "_run.call_times": ("CallTimes",),
+        "_run.captured": ("CapturedCalls",),
+        "_run.load": ("load", "load_plan", "load_plans"),
+        "_run.optimized": ("Optimized",),
+        "_train.module": ("TrainingModule",),
+        "_train.plan": ("TrainingPlan",),
+        "verify.check_plan": ("CheckedPlan", "check_plan"),
+    }
 
     def __getattr__(name: str) -> object:
-        """Imports `lint` when it is first used, as nothing else needs it."""
-        if name not in _LATER:
-            raise AttributeError(f"module 'torchalgo' has no attribute {name!r}")
-        return getattr(_import_module(f"torchalgo._lint.{_LATER[name]}"), name)
+        """Imports a public name that is first used now. So `import torchalgo` takes little time."""
+        for module, names in _LATER.items():
+            if name in names:
+                value = getattr(_import_module(f"torchalgo.{module}"), name)
+                return globals().setdefault(name, value)
+        if name == "tune":
+            return _import_module("torchalgo.tune")
+        text = f"module 'torchalgo' has no attribute {name!r}"
+        raise AttributeError(text, name=name, obj=_sys.modules[__name__])
 
     def __dir__() -> list[str]:
         """Lists the public names too that are imported when they are first used."""
@@ -149,4 +177,5 @@ __all__ = [
     "set_algorithms",
     "set_conflict_policy",
     "set_strict",
+    "tune",
 ]

@@ -16,7 +16,7 @@ from torchalgo import dynamo, tune
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 EXAMPLE = re.compile(r"^ {8}(with |for |print\(|torchalgo\.|[\w., ]+ = )", re.MULTILINE)
-MODULES = {"backends", "dynamo", "nn", "pbqp"}  # of __all__, documented by their members
+MODULES = {"backends", "dynamo", "nn", "pbqp", "tune"}  # of __all__, documented by their members
 
 
 def documented() -> list[str]:

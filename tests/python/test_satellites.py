@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,16 +54,54 @@ def test_an_exception_that_nothing_needs_is_found() -> None:
     assert found == ["EXCEPTIONS: _lint no longer imports _plan"]
 
 
-def test_no_satellite_is_imported_before_it_is_needed() -> None:
-    program = "import sys, torchalgo; print(*sys.modules)"
+# What `import torchalgo` loads. The rest is loaded when it is first used: that takes much longer.
+AT_ONCE = {
+    "_C", "_api", "_base", "_ir", "backends", "dynamo", "functional", "nn", "pbqp", "verify",
+}  # fmt: skip
+OF_OTHERS = {"torch._dynamo", "torch._inductor", "sympy", "sqlite3", "jinja2", "onnx", "lightgbm"}
+
+
+def python(program: str) -> list[str]:
     run = [sys.executable, "-c", program]
-    loaded = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
-    assert not [name for name in loaded if _is_of_satellite(name)]
-    assert "torchalgo._plan" in loaded
+    return subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
 
 
-def _is_of_satellite(module: str) -> bool:
-    return module.startswith("torchalgo.") and module.split(".")[1] in check_includes.SATELLITES
+def test_the_import_loads_only_what_every_program_needs() -> None:
+    loaded = python("import sys, torchalgo; print(*sys.modules)")
+    assert {name.split(".")[1] for name in loaded if name.startswith("torchalgo.")} == AT_ONCE
+    of_api = {name for name in loaded if name.startswith("torchalgo._api.")}
+    assert of_api == {"torchalgo._api.convert", "torchalgo._api.fallbacks"}
+    assert not OF_OTHERS & set(loaded)
+
+
+def test_each_public_name_can_be_the_first_one_that_is_used() -> None:
+    program = """
+import os, torchalgo
+for names in torchalgo._LATER.values():
+    if (child := os.fork()) == 0:
+        os._exit(not all(hasattr(torchalgo, name) and name in dir(torchalgo) for name in names))
+    print(*names, os.waitpid(child, 0)[1])
+"""
+    told = python(program)
+    assert {"0", "optimize", "load", "lint"} < set(told) < {"0", *torchalgo.__all__}
+
+
+def test_the_names_of_the_page_are_there_after_the_import_alone() -> None:
+    rows = [line.split(" | ")[0] for line in check_includes.API.read_text().splitlines()]
+    names = {name for row in rows for name in re.findall(r"`(torchalgo\.[\w.]+)", row)}
+    assert len(names) > 60 and "torchalgo.tune.tune" in names
+    python(f"import torchalgo; [{', '.join(names)}]")
+
+
+def test_ops_and_the_backend_are_there_after_the_import_alone() -> None:
+    program = """
+import torch, torchalgo
+print(torch.ops.torchalgo.run_plan.default, "torchalgo" in torch.compiler.list_backends())
+conv = torch.nn.Conv2d(3, 4, 3).eval()
+with torch.no_grad():
+    print(torch.compile(conv, backend=torchalgo.dynamo.backend)(torch.rand(1, 3, 8, 8)).shape[1])
+"""
+    assert python(program)[-3:] == ["torchalgo.run_plan.default", "True", "4"]
 
 
 @pytest.mark.parametrize("name", ["lint", "Finding", "LintReport"])
@@ -72,6 +111,8 @@ def test_public_names_of_a_satellite_are_there(name: str) -> None:
     assert public.__module__.startswith("torchalgo._lint.")
 
 
-def test_a_name_that_is_not_public_is_no_attribute() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'lnt'"):
-        _ = torchalgo.lnt  # type: ignore[attr-defined]
+def test_a_name_that_is_not_public_is_no_attribute_and_the_nearest_one_is_named() -> None:
+    program = "import torchalgo\ntry: torchalgo.optimise\nexcept AttributeError: raise"
+    run = [sys.executable, "-c", program]
+    told = subprocess.run(run, capture_output=True, text=True, check=False).stderr
+    assert "module 'torchalgo' has no attribute 'optimise'. Did you mean: 'optimize'?" in told
