@@ -98,7 +98,9 @@ Probes probe_peaks(const PeakKernels& kernels, int rounds) {
         });
       });
   std::vector<at::Tensor> of_thread;
-  for (int i = 0; i < threads; ++i) of_thread.push_back(at::zeros({kLargestSet / 4 / threads}));
+  for (int i = 0; i < threads; ++i) {
+    of_thread.push_back(at::zeros({kLargestSet / 4 / threads}, at::kFloat));
+  }
   for (std::int64_t bytes = kLeastSet; bytes <= kLargestSet; bytes *= 2) {
     const std::int64_t count =
         std::max(bytes / 4 / threads / (2 * kStep), std::int64_t{1}) * 2 * kStep;

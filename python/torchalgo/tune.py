@@ -17,12 +17,12 @@ from torch import nn
 from torchalgo import _C
 from torchalgo._api.optimize import optimize_prepared, plan_calls
 from torchalgo._base.call_context import CallContext
+from torchalgo._base.kept_model import kept_model
 from torchalgo._base.progress import Progress
 from torchalgo._base.time_budget import Deadline, budget_of_call
 from torchalgo._capture.calls import as_tensor_models
 from torchalgo._capture.example_calls import example_calls
 from torchalgo._capture.freeze import check_model
-from torchalgo._capture.kept_model import kept_model
 from torchalgo._capture.keywords import known_keywords
 from torchalgo._capture.settings import IN_SETTINGS, Options, Settings
 from torchalgo._db import CostStore

@@ -17,8 +17,10 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from typing import Any
 
 from torchalgo_cli.arguments import EXIT_USAGE
 from torchalgo_cli.doctor import examine_installation, print_facts
@@ -38,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     try:
         try:
-            return _run_command(argv)
+            with _warnings_as_lines():
+                return _run_command(argv)
         finally:  # argparse exits after --help: an error of the flush must not come later
             if sys.stdout is not None:
                 sys.stdout.flush()
@@ -53,6 +56,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_stdout()  # if the disk is full, the rest of the buffer cannot be written either
         text = f"{problem.filename or 'stdout'}: {problem.strerror or problem}"
         return _fail(text, _error_code(argv))
+
+
+@contextlib.contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Shows torchalgo's warnings without a line of Python code, since the user wrote none."""
+    before = warnings.formatwarning
+
+    def in_a_line(message: Warning | str, *place: Any, **source: Any) -> str:
+        text = str(message)
+        return f"{text}\n" if text.startswith("torchalgo: ") else before(message, *place, **source)
+
+    warnings.formatwarning = in_a_line
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _error_code(argv: Sequence[str] | None) -> int:

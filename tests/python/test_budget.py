@@ -25,7 +25,7 @@ from torchalgo._capture.settings import Options
 from torchalgo._db import CostStore
 from torchalgo._db.row import Verdict
 from torchalgo._ir.bounds import Peaks
-from torchalgo._ir.costs import Key, key_of
+from torchalgo._ir.costs import Cost, Key, key_of
 from torchalgo._ir.plan import GuardVerdict
 from torchalgo._measure.checking import Group, cropped
 from torchalgo._measure.guard import untimed_verdict
@@ -67,7 +67,10 @@ def test_the_advice_after_the_time_ran_out_is_more_than_was_spent(
     call = CallContext.start(Deadline(spent_s)).within(spent_s / 3)
     budget: Any = SimpleNamespace(least_call_s=whole_s, call=call)
     contest = Contest(None, options, None, budget)  # type: ignore[arg-type]
-    assert f"such as budget_s={advice} (--budget {advice})" in contest._out_of_time().reason
+    tuning = SimpleNamespace(is_disturbed=False)
+    tuned: Any = SimpleNamespace(limits=SimpleNamespace(tuning=tuning))
+    reason = contest._out_of_time(tuned).reason
+    assert f"such as budget_s={advice} (--budget {advice})" in reason
 
 
 def test_a_call_tells_its_plans_and_parts_how_much_time_it_has(
@@ -75,7 +78,7 @@ def test_a_call_tells_its_plans_and_parts_how_much_time_it_has(
 ) -> None:
     seen: list[float] = []
 
-    def out_of_time(self: Contest) -> GuardVerdict:
+    def out_of_time(self: Contest, _: object) -> GuardVerdict:
         seen.append(self._budget.call.deadline.call_s)
         return untimed_verdict("no time")
 
@@ -93,15 +96,34 @@ def test_a_plan_without_time_to_be_timed_runs_only_if_the_caller_says_so(tmp_pat
     assert fast.runs == "baseline"
     assert fast.plan.guard is not None and fast.plan.guard.rounds == 0
     assert "out of budget" in fast.plan.guard.reason
-    assert "run_untimed=True" in fast.plan.guard.reason
+    assert "with Settings(run_untimed=True) (--run-untimed)" in fast.plan.guard.reason
     assert {node.cost_source for node in fast.plan.nodes if node.primitive} <= {
         "model",
         "construction",
     }
     forced = torchalgo.optimize(net, x, **arguments(run_untimed=True, **options))
     assert forced.runs == "plan"
+    with pytest.raises(torchalgo.Error, match="TA2301 pareto: tuning ended before the costs"):
+        forced.pareto()
     with pytest.raises(torchalgo.Error, match="run_untimed=1, expected True or False"):
         torchalgo.optimize(net, x, settings=torchalgo.Settings(run_untimed=1, progress=False))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_on_a_busy_machine_the_first_advice_is_to_end_the_other_programs(
+    is_busy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchalgo._measure.tuning.warn_if_busy", lambda *_: is_busy)
+    monkeypatch.setattr(Cost, "is_disturbed", False)
+    monkeypatch.setattr(CallBudget, "guard_effort", lambda self: None)
+    fast = torchalgo.optimize(
+        make_net(), torch.rand(1, 3, 16, 16), **arguments(budget_s=9.0, cost_db=False)
+    )
+    assert fast.plan.guard is not None
+    reason = fast.plan.guard.reason
+    assert reason.startswith("out of budget before the plan was timed: ")
+    assert ("timed: end the other programs that use the processors, give" in reason) == is_busy
+    assert "give more time, such as budget_s=18 (--budget 18), or run" in reason
 
 
 def test_the_share_that_is_told_at_an_early_end_is_the_share_that_was_done() -> None:

@@ -177,6 +177,21 @@ def test_a_layer_computes_its_formula(kind: str, tmp_path: Path) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("kind", FORMULAS)
+def test_constants_and_random_weights_do_not_have_torchs_default_type(
+    kind: str, tmp_path: Path
+) -> None:
+    text, blobs, expected = FORMULAS[kind]
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        for weights in ({"l": list(blobs)} if blobs else None, None):
+            assert load(tmp_path, text, weights)(X).dtype == expected.dtype == torch.float32
+    finally:
+        torch.set_default_dtype(before)
+
+
 PAIRS: dict[str, tuple[str, tuple[Tensor, Tensor], Tensor]] = {
     "Eltwise": (
         one("Eltwise", "eltwise_param { coeff: 0.5 coeff: -1 }", "a b"), (X, Y), 0.5 * X - Y

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from torch import nn
 import torchalgo
 from support.command import run
 from torchalgo._cli.processes import LoadTimes
-from torchalgo._run.call_times import CallTimes
+from torchalgo._run.call_times import CallTimes, compare_calls
 
 PYTORCH = {"eager", "channels_last", "frozen", "optimize_for_inference"}
 
@@ -40,6 +41,23 @@ def test_the_table_has_the_fastest_first_and_says_what_failed() -> None:
     assert lines[-1] == "channels_last: RuntimeError: no view"
     busy = str(CallTimes(ns, waited=0.5)).splitlines()[-1]
     assert busy.startswith("other programs had the processors for 50% of the time")
+
+
+def test_the_time_budget_holds_for_slow_calls_too_and_few_rounds_are_told() -> None:
+    def slow() -> None:
+        time.sleep(0.05)
+
+    began = time.monotonic()
+    times = compare_calls(
+        {"plan": slow}, {"eager": slow}, torch.device("cpu"), rounds=25, budget_s=0.2
+    )
+    assert time.monotonic() - began < 0.7  # 7 rounds with their warm-up take 1 s
+    rounds = len(times.ns["plan"])
+    assert 1 <= rounds <= 2
+    assert f"the time ended after {rounds} of 25 rounds, too few to compare" in str(times)
+    assert "such as budget_s=2" in str(times)
+    short = compare_calls({"plan": slow}, {}, torch.device("cpu"), rounds=1, budget_s=9)
+    assert "rounds" not in str(short)
 
 
 class NeedsNchw(nn.Module):

@@ -22,8 +22,8 @@ import torchalgo
 from support.command import run
 from support.model_state import is_same, state_of
 from torchalgo._base.compare_outputs import output_error
+from torchalgo._base.kept_model import kept_model
 from torchalgo._capture.free_sizes import look_at
-from torchalgo._capture.kept_model import kept_model
 
 pytestmark = pytest.mark.usefixtures("drawn_costs")
 
@@ -210,6 +210,70 @@ def test_the_model_and_the_state_of_torch_are_what_they_were(head: Head) -> None
     assert is_same(before, state_of(model))
 
 
+LOOKS: dict[str, Callable[[nn.Module], object]] = {
+    "lint": lambda model: torchalgo.lint(model, X, budget_s=0.1),
+    "candidates": lambda model: torchalgo.candidates(model, X),
+    "candidates of gradients": lambda model: torchalgo.candidates(model, X, directions="all"),
+    "profile": lambda model: torchalgo.profile(model, X, directions="forward", budget_s=1e-3),
+    "optimize_training": lambda model: torchalgo.optimize_training(model.train(), X, **QUIET),
+}
+
+
+def sets_and_fails(model: Any, y: Tensor) -> Tensor:
+    torch.set_grad_enabled(False)
+    torch.set_default_dtype(torch.float64)
+    random.random()
+    return fails(model, y * torch.rand(1))
+
+
+@pytest.mark.parametrize("head", [READS_NONE["plain"], keep, sets_and_fails])
+@pytest.mark.parametrize("look", LOOKS)
+def test_what_only_looks_at_a_model_leaves_everything_as_it_was(look: str, head: Head) -> None:
+    model = net(head)
+    if look == "optimize_training":
+        model.train()
+    before = state_of(model)
+    with contextlib.suppress(torchalgo.Error, ValueError):
+        LOOKS[look](model)
+    assert is_same(before, state_of(model))
+
+
+class CountsInABuffer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.conv(x)
+
+
+def test_lint_restores_the_values_of_buffers() -> None:
+    model = CountsInABuffer().eval()
+    torchalgo.lint(model, torch.rand(1, 3, 8, 8), budget_s=0.1)
+    assert model.calls.item() == 0
+
+
+class ReadsItsWidth(nn.Module):
+    """Nothing else may capture this class: the first capture of a process has another name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x) if str(x.shape[-1]) != "7" else -self.conv(x)
+
+
+def test_the_first_capture_of_a_class_is_the_same_program_as_the_next_one() -> None:
+    fast = torchalgo.optimize(ReadsItsWidth().eval(), torch.rand(1, 3, 16, 16), **QUIET)
+    assert fast.plan.inputs[0].dims[3].most == 16
+    with torch.no_grad():
+        fast(torch.rand(1, 3, 16, 18))
+    assert not fast.original_runs and fast.unseen == {"1x3x16x18": 1}
+
+
 def test_values_that_no_version_tells_are_restored() -> None:
     model = net(READS_NONE["plain"])
     weight, values = model.body[0].weight, model.body[0].weight.detach().clone()
@@ -258,8 +322,11 @@ def test_what_needs_a_plan_of_the_whole_raises_one_error_with_the_reason(tmp_pat
         lambda: fast.scripted, lambda: fast.costs, lambda: fast.pareto(),
         lambda: fast.report(tmp_path / "report.html"), lambda: copy.copy(fast).by_shape,
     ):  # fmt: skip
-        with pytest.raises(torchalgo.Error, match=r"TA1408 .*Tensor\.numpy.*'body'"):
+        with pytest.raises(torchalgo.Error, match=r"TA1408 .*Tensor\.numpy.*'body'") as raised:
             call()
+        assert ":. " not in str(raised.value) and ".. " not in str(raised.value)
+    with pytest.raises(torchalgo.Error, match="TA1408 save: "):
+        fast.save(tmp_path / "fast.pt")
     assert not list(tmp_path.iterdir())
 
 

@@ -331,6 +331,20 @@ def test_a_slow_import_and_a_slow_model_are_told_at_once_and_again(
     assert capsys.readouterr().err == ""
 
 
+def test_a_warning_of_torchalgo_is_a_line_without_code() -> None:
+    prefix = """
+import warnings, torchalgo_cli
+def warns(argv):
+    warnings.warn("torchalgo: the machine is busy", RuntimeWarning)
+    warnings.warn("another one")
+    return 0
+torchalgo_cli._run_command = warns
+"""
+    done = subprocess.run(command("db", prefix=prefix), capture_output=True, text=True, check=True)
+    first, rest = done.stderr.split("\n", 1)
+    assert first == "torchalgo: the machine is busy" and "UserWarning: another one" in rest
+
+
 def test_importing_needs_no_package_but_torch() -> None:
     """The others are imported when they are used: for a report, a bar, the user's database."""
     code = (

@@ -123,7 +123,7 @@ def test_on_request_nothing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(processor_load.IGNORE, "1")
     use_times(monkeypatch, (0.0, 0.0), (0.0, 9.0))
     assert not WaitWatch().was_disturbed()
-    warn_if_busy(64, None)
+    assert not warn_if_busy(64, None)
 
 
 # ---- costs ---------------------------------------------------------------------------------------
@@ -181,6 +181,11 @@ def test_the_first_measurement_looks_at_the_load_once(
 # ---- the warning ---------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def none_told() -> None:
+    processor_load._warn_once.cache_clear()
+
+
 def test_other_programs_that_need_the_processors_are_a_warning_that_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -191,10 +196,22 @@ def test_other_programs_that_need_the_processors_are_a_warning_that_says_what_to
     monkeypatch.setattr(processor_load, "processors_s", lambda: (next(busy), 0.0))
     monkeypatch.setattr(processor_load, "used_s", lambda _: (next(own), 0.0))
     with pytest.warns(RuntimeWarning, match=WARNS) as caught:
-        warn_if_busy(cores, None)
+        assert warn_if_busy(cores, None)
     text = str(caught[0].message)
-    assert f"{cores}.0 of {cores} processors" in text
-    assert "torch.set_num_threads" in text and "load average" in text
+    assert f"other programs use {cores} of {cores} processors" in text
+    assert "torch.set_num_threads" in text and caught[0].filename == __file__
+
+
+def test_the_warning_names_the_users_line_and_comes_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    busy = iter([0.0, 9e9, 9e9, 99e9])
+    monkeypatch.setattr(processor_load, "processors_s", lambda: (next(busy), 0.0))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            torchalgo.lint(torch.nn.ReLU(), torch.rand(2, 2), budget_s=0.1)
+    assert [each.filename for each in caught] == [__file__]
 
 
 def test_what_this_process_and_its_worker_use_is_no_warning(
@@ -209,7 +226,7 @@ def test_what_this_process_and_its_worker_use_is_no_warning(
     monkeypatch.setattr(processor_load, "used_s", lambda pid: (next(own[pid]), 0.0))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_if_busy(cores, 77)
+        assert not warn_if_busy(cores, 77)
 
 
 # ---- verdicts ------------------------------------------------------------------------------------

@@ -207,6 +207,18 @@ ROWS = [
         lambda t: t.with_plan(),
     ),
     Row(
+        "a path as the model", "TA1101",
+        lambda t: torchalgo.optimize("net.onnx", images()),  # type: ignore[arg-type]
+        ("'net.onnx'", "load the model first", "torchalgo.load_onnx"),
+        lambda t: t.with_plan(),
+    ),
+    Row(
+        "the module of an exported program", "TA1103",
+        lambda t: quick(torch.export.export(small(), (images(),)).module()),
+        ("train mode", "ExportedProgram itself"),
+        lambda t: quick(torch.export.export(small(), (images(),))),
+    ),
+    Row(
         "an optimized model again", "TA1102",
         lambda t: torchalgo.optimize(t.fast, images()),
         ("already optimized", "pass the original"),

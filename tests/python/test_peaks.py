@@ -6,6 +6,9 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pytest
+import torch
+
 from cost_tables import read_table
 from support.fake_bench import FakeBench, spread
 from torchalgo import _C
@@ -27,6 +30,16 @@ def test_peaks_come_back_from_their_text_and_nothing_else_does() -> None:
     for text in ("", "null", "[]", "[1, []]", "[0, [[1, 1.0]]]", "[1, [[1, -1]]]", '["a", 1]',
                  "[NaN, [[1, 1.0]]]", "[1, [[1, Infinity]]]", "[" * 9999):  # fmt: skip
         assert Peaks.from_json(text) is None, text
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_probe_runs_whatever_torchs_default_type_is(dtype: torch.dtype) -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        assert _C.probe_peaks()
+    finally:
+        torch.set_default_dtype(before)
 
 
 def test_the_higher_of_each_rate_counts() -> None:

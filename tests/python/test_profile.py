@@ -24,6 +24,19 @@ PROBLEM = "fwd_f32_n1c16h10w10_k16r3s3_st1x1_pad1x1_dil1x1_g1"
 QUICK = {"budget_s": 0.05}
 
 
+def test_a_long_profile_tells_which_problem_it_times(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torchalgo._base.progress.SILENCE_S", 0.02)
+    layers = nn.Sequential(nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3))
+    options = {**QUICK, "directions": "forward"}
+    torchalgo.profile(layers, torch.rand(1, 3, 10, 10), **options)
+    told = capsys.readouterr().err
+    assert "torchalgo: timing problem 1 of 2, 0 s so far" in told and "problem 2 of 2" in told
+    torchalgo.profile(layers, torch.rand(1, 3, 10, 10), **options, progress=False)
+    assert not capsys.readouterr().err
+
+
 def test_a_convolution_is_profiled_in_all_three_directions() -> None:
     conv = nn.Conv2d(16, 16, 3, padding=1)
     found = torchalgo.profile(conv, torch.rand(1, 16, 10, 10), **QUICK)

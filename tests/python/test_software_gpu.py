@@ -219,7 +219,7 @@ def test_a_gpu_with_one_process_is_measured_by_this_process(tmp_path: Path) -> N
     lock = str(tmp_path / "lock")
     code = software_gpu.model(budget_s=3.0) + EXCLUSIVE
     (warning,) = lines_of(tmp_path, code, SOFTWARE_GPU_EXCLUSIVE=lock)
-    assert "measures in this process" in warning and "error 46" in warning
+    assert "measured in this process" in warning and "error 46" in warning
 
 
 PRECISION = """

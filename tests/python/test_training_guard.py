@@ -16,6 +16,7 @@ from torch import nn
 import torchalgo
 from support.training_models import Chain, images
 from torchalgo._base.call_context import CallContext
+from torchalgo._base.progress import Event
 from torchalgo._base.stats import Faster
 from torchalgo._base.time_budget import Deadline
 from torchalgo._capture.settings import Options
@@ -24,8 +25,8 @@ from torchalgo._train import guard
 from torchalgo._train import optimize as optimize_
 
 
-def optimize(model: nn.Module, tmp_path: Path) -> torchalgo.TrainingModule:
-    settings = torchalgo.Settings(cost_db=tmp_path / "costs.sqlite3", progress=False)
+def optimize(model: nn.Module, tmp_path: Path, progress: Any = False) -> torchalgo.TrainingModule:
+    settings = torchalgo.Settings(cost_db=tmp_path / "costs.sqlite3", progress=progress)
     return torchalgo.optimize_training(model, (images(),), budget_s=20.0, settings=settings)
 
 
@@ -44,7 +45,9 @@ def test_the_faster_side_runs_and_timing_changes_nothing(
     model = Chain().train()
     before = copy.deepcopy(model.state_dict())
     state = torch.get_rng_state()
-    slower = optimize(model, tmp_path)
+    told: list[Event] = []
+    slower = optimize(model, tmp_path, told.append)
+    assert str(slower.plan).endswith(told[-1].text) and "the baseline runs" in told[-1].text
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters())

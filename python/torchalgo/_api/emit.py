@@ -179,7 +179,9 @@ def _devices(
 def _example(scripted: ScriptModule, network: Network) -> list[bytes]:
     """Returns random inputs and what the module makes of them, as bytes in their orders."""
     random = torch.Generator().manual_seed(0)
-    inputs = [torch.randn(each, generator=random) for each in network.input_sizes]
+    inputs = [
+        torch.randn(each, generator=random, dtype=torch.float32) for each in network.input_sizes
+    ]
     is_nhwc = [layout == "nhwc" for layout in network.input_layouts]
     given = [
         each.to(memory_format=torch.channels_last) if last else each

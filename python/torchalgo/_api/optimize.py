@@ -18,6 +18,7 @@ from torchalgo._base.call_context import CallContext
 from torchalgo._base.compare_outputs import in_f64, leaves_of, output_error
 from torchalgo._base.error_code import without_code
 from torchalgo._base.f32_precision import EXACT_CPU
+from torchalgo._base.kept_model import KeptModel, kept_model
 from torchalgo._base.progress import Progress
 from torchalgo._base.script_errors import own_error
 from torchalgo._base.time_budget import Deadline, budget_of_call
@@ -27,7 +28,6 @@ from torchalgo._capture.calls import CallForm, TensorModel, as_tensor_models, si
 from torchalgo._capture.example_calls import CallShapes, ModelCall, example_calls
 from torchalgo._capture.freeze import check_model
 from torchalgo._capture.fx_model import exported_model
-from torchalgo._capture.kept_model import KeptModel, kept_model
 from torchalgo._capture.keywords import known_keywords
 from torchalgo._capture.seen import NoCaptureError
 from torchalgo._capture.settings import (
@@ -324,8 +324,10 @@ def optimize_prepared(
         return apply_plan(options.plan, prepared, found, options, call.progress)
     if call.deadline.has_end:
         call.progress.set_most(call.deadline.left_s("finish"))
+    operations = len(prepared.graph.nodes)
     call.progress.say(
-        f"{sum(map(len, found.by_anchor))} candidates for {len(prepared.graph.nodes)} operations"
+        f"{sum(map(len, found.by_anchor))} candidates for {operations}"
+        f" operation{'s' * (operations != 1)}"
     )
     budget = CallBudget(call)
     with call.timings.step("try"):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchalgo._base.call_context import CallContext
+from torchalgo._base.kept_model import kept_model
 from torchalgo._base.progress import Progress
 from torchalgo._base.time_budget import Deadline, budget_of_call
 from torchalgo._C import Error
@@ -83,7 +84,7 @@ def optimize_training(
     _check_model(model)
     inputs = _tensors(example_inputs)
     call = CallContext.start(Deadline(budget_of_call(options.budget_s)), Progress(options.progress))
-    with CostStore.of_call(options.cost_db, is_fresh=options.fresh) as store:
+    with kept_model(model), CostStore.of_call(options.cost_db, is_fresh=options.fresh) as store:
         return plan_training(model, inputs, options, store, call)
 
 

@@ -14,11 +14,11 @@ import torch
 from torch import nn
 
 from torchalgo._base.call_context import CallContext
+from torchalgo._base.kept_model import KeptModel, kept_model
 from torchalgo._C import Error
 from torchalgo._capture.calls import as_tensor_models
 from torchalgo._capture.example_calls import ModelCall
 from torchalgo._capture.freeze import tensors_in
-from torchalgo._capture.kept_model import KeptModel, kept_model
 from torchalgo._capture.settings import Options
 from torchalgo._capture.shapes import shapes_of
 from torchalgo._ir.overrides import check_form, near_layers

@@ -20,6 +20,7 @@ from torch import nn
 
 from torchalgo import _C
 from torchalgo._base.processor_load import warn_if_busy
+from torchalgo._base.progress import Progress
 from torchalgo._base.stats import median_noise
 from torchalgo._C import Error
 from torchalgo._capture.settings import allows_coarse_types
@@ -152,6 +153,7 @@ def profile(
     max_error: float = MAX_ERROR,
     workspace_limit_bytes: int = 1 << 30,
     runtime_compiled: bool = False,
+    progress: bool = True,
 ) -> Profile:
     """Times every algorithm that computes the convolutions of `target`, on random data.
 
@@ -178,6 +180,7 @@ def profile(
         workspace_limit_bytes: the most bytes of workspace; primitives that need more are refused.
         runtime_compiled: True also times cuDNN's engines that are compiled when they first run.
             Each takes seconds, regardless of the budget.
+        progress: False shows no progress on stderr.
 
     Returns: a Profile with a row for each algorithm and problem.
     Raises: torchalgo.Error if an argument is invalid, or if the device is not in this machine.
@@ -202,8 +205,13 @@ def profile(
         allows_coarse_types(max_error),
     )  # fmt: skip
     warn_if_busy(torch.get_num_threads(), None)
+    rows: list[ProfileRow] = []
+    done: list[str] = []
     try:
-        rows = [row for problem in layers for row in _measured(problem, where, effort)]
+        with Progress(progress).watched(lambda: f"timing problem {len(done) + 1} of {len(layers)}"):
+            for problem in layers:
+                rows += _measured(problem, where, effort)
+                done.append(problem)
     finally:
         _bench_on(where).release()
     name = describe_device(where) or f"{where.name}, {where.threads} threads"

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 import time
-import warnings
 from pathlib import Path
+
+from torchalgo._base.user_warning import warn_user
 
 # "1": all times are stored, as if no other program ran. For machines that are never idle.
 IGNORE = "TORCHALGO_IGNORE_LOAD"
@@ -61,8 +64,10 @@ def processors_s() -> tuple[float, float]:
     return busy * tick_s, stolen * tick_s
 
 
-def warn_if_busy(threads: int, worker: int | None) -> None:
+def warn_if_busy(threads: int, worker: int | None) -> bool:
     """Warns if other programs need the processors on which `threads` threads will be timed.
+
+    Returns True if they do.
 
     Args:
         threads: the number of threads that will be timed.
@@ -70,7 +75,7 @@ def warn_if_busy(threads: int, worker: int | None) -> None:
             there is none.
     """
     if is_ignored():
-        return
+        return False
     own = {os.getpid(), worker} - {None}
 
     def others_s() -> float:
@@ -81,13 +86,17 @@ def warn_if_busy(threads: int, worker: int | None) -> None:
     busy = max(0.0, (others_s() - before) / (time.monotonic() - started))
     cores = len(os.sched_getaffinity(0))
     if busy + threads <= 1.25 * cores:
-        return
-    warnings.warn(
-        f"torchalgo: other programs use {busy:.1f} of {cores} processors (load average"
-        f" {os.getloadavg()[0]:.1f}), and torch has {threads} threads. Times taken now may be too"
-        " long. Disturbed times are not stored for later runs. Wait until the other programs have"
-        " ended, or give torch fewer threads with torch.set_num_threads. On a machine that is never"
-        f" idle, {IGNORE}=1 stores all times",
-        RuntimeWarning,
-        stacklevel=2,
+        return False
+    _warn_once(
+        f"other programs use {min(math.ceil(busy), cores)} of {cores} processors, and torch has"
+        f" {threads} threads. Times taken now may be too long. Disturbed times are not stored for"
+        " later runs. Wait until the other programs have ended, or give torch fewer threads with"
+        f" torch.set_num_threads. On a machine that is never idle, {IGNORE}=1 stores all times"
     )
+    return True
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    """Warns, unless this process had the same warning before, as for another part of a model."""
+    warn_user(text, RuntimeWarning)

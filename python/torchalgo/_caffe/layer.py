@@ -63,8 +63,8 @@ class Nodes:
         if self._random_bytes > MOST_RANDOM_BYTES:
             raise TooLargeError(f"its random weights have the sizes {list(sizes)}")
         if role in ("factor", "slope"):
-            return torch.full(list(sizes), 1.0 if role == "factor" else 0.25)
-        normal = torch.empty(list(sizes)).normal_(generator=self._random)
+            return torch.full(sizes, 1.0 if role == "factor" else 0.25, dtype=torch.float32)
+        normal = torch.empty(sizes, dtype=torch.float32).normal_(generator=self._random)
         if len(sizes) > 1:
             return normal * math.sqrt(2 / math.prod(sizes[1:]))
         return normal * 0.1 + (1.0 if role in ("weight", "running_var") else 0.0)
@@ -160,8 +160,8 @@ class Layer:
 
     def unit(self, sizes: Sequence[int]) -> list[str]:
         """Returns the names of weights that change nothing, and of biases of 0."""
-        ones, zeros = torch.ones(list(sizes)), torch.zeros(list(sizes))
-        return [self.constant("weight", ones), self.constant("bias", zeros)]
+        ones = torch.ones(sizes, dtype=torch.float32)
+        return [self.constant("weight", ones), self.constant("bias", torch.zeros_like(ones))]
 
     def normalize(
         self, source: str, weights: Sequence[str], norm: Sequence[str], epsilon: float

@@ -67,7 +67,8 @@ def _steps(layer: Layer, source: str, *steps: tuple[str, float]) -> str:
     """Adds, multiplies or raises to a power, and leaves out what changes nothing."""
     for op, value in steps:
         if value != (0.0 if op == "Add" else 1.0):
-            source = layer.emit(op, source, layer.constant(op.lower(), torch.tensor(value)))
+            number = torch.tensor(value, dtype=torch.float32)
+            source = layer.emit(op, source, layer.constant(op.lower(), number))
     return source
 
 
@@ -131,7 +132,7 @@ def scale(layer: Layer) -> str:
     found = dict(zip(shapes, layer.blobs(**shapes), strict=True))
     norm = layer.norm_before()
     if norm is not None and axis == 1 and "weight" in found and len(sizes) == 1:
-        bias = found.get("bias", torch.zeros(sizes))
+        bias = found.get("bias", torch.zeros(sizes, dtype=torch.float32))
         names = [layer.constant("weight", found["weight"]), layer.constant("bias", bias)]
         return layer.normalize(norm[0], names, norm[1], norm[2])
     result = _combined(layer, "Mul", layer.source(), found.get("weight"), axis, len(sizes))

@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_map_only
 
 from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.f32_precision import EXACT_CPU
+from torchalgo._base.kept_model import KeptModel
 from torchalgo._base.trees import (
     CONSTANTS,
     Constant,
@@ -43,7 +44,6 @@ from torchalgo._base.trees import (
 from torchalgo._C import Error
 from torchalgo._capture.formats import Formats, Key, formats_of, key_of, order_of
 from torchalgo._capture.freeze import check_inputs, check_model, tensors_in
-from torchalgo._capture.kept_model import KeptModel
 from torchalgo._capture.reference import Reference
 from torchalgo._capture.scripted_calls import check_parameters, script_tensor_model
 from torchalgo._capture.seen import NoCaptureError, Seen, look_at

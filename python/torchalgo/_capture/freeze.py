@@ -78,7 +78,11 @@ def check_model(model: Any) -> None:
             )
         if getattr(module, "training", False):
             what = f"submodule {name!r}" if name else "the model"
-            raise Error(f"TA1103 optimize: {what} is in train mode: call model.eval() first")
+            is_exported = "eval" in vars(module)  # which raises there
+            cure = "call model.eval() first" if not is_exported else (
+                "pass the ExportedProgram itself, since its module() has no eval mode"
+            )  # fmt: skip
+            raise Error(f"TA1103 optimize: {what} is in train mode: {cure}")
     weights = [*model.named_parameters(), *model.named_buffers()]
     for name, weight in weights:
         if is_lazy(weight):
@@ -97,7 +101,10 @@ def _not_a_module(model: Any) -> str:
     if isinstance(model, type):
         return f"the class {model.__name__}, {expected}: make an instance, {model.__name__}(...)"
     if isinstance(model, (str, bytes)):
-        return f"text, {model[:60]!r}, {expected}: load the model first, as with torch.jit.load"
+        return (
+            f"text, {model[:60]!r}, {expected}: load the model first, as with torch.jit.load or"
+            " torchalgo.load_onnx"
+        )
     if isinstance(model, dict):
         return f"a dict, {expected}: load a state_dict into its model, load_state_dict(...)"
     if callable(model):
@@ -355,9 +362,12 @@ def _check_constants(frozen: ScriptModule) -> None:
 
 
 def first_lines(problem: Exception | None) -> str:
-    """Returns the first lines of an error's text as one line of at most 300 characters."""
+    """Returns the first lines of an error's text as one line of at most 300 characters.
+
+    It is a part of a sentence, so it does not end with a dot or a colon.
+    """
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    text = " ".join(lines[:3]) or type(problem).__name__
+    text = " ".join(lines[:3]).rstrip(".:") or type(problem).__name__
     return text if len(text) <= 300 else text[:297] + "..."
 
 

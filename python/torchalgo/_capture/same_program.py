@@ -19,8 +19,8 @@ def difference(one: ScriptModule, other: ScriptModule) -> str:
     function. Sizes that a trace stores with its values are not part of the program.
     """
     graphs = [_plain(module.graph) for module in (one, other)]
-    # A module's type has another number in each capture.
-    texts = [re.sub(r"___torch_mangle_\d+", "", graph.str(False)).splitlines() for graph in graphs]
+    # A module's type has another number in each capture, and none in the first one of a process.
+    texts = [re.sub(r"___torch_mangle_\d+\.", "", each.str(False)).splitlines() for each in graphs]
     for lines in itertools.zip_longest(*texts, fillvalue="no op"):
         if lines[0] != lines[1]:
             return " and ".join(line.strip()[:80] for line in lines)

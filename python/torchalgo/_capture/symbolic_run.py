@@ -34,9 +34,9 @@ from torch.utils._sympy.functions import FloorDiv
 from torchalgo import _C
 from torchalgo._base.fake_errors import fake_mode, reads_values
 from torchalgo._base.kept_autocast import kept_autocast
+from torchalgo._base.module_state import ModuleState
 from torchalgo._base.overlap import WhileAny
 from torchalgo._capture.fake_run import Calls, FakeRun, is_asked_by_torch
-from torchalgo._capture.module_state import ModuleState
 
 MOST_OPERATIONS = 400  # in one expression; larger ones take too long
 MOST_WORK = 60_000  # characters of all expressions; ConvNeXt has 32,000 of them

@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _profile(args: argparse.Namespace, target: Any, inputs: Any, **options: Any) -> int:
+    options["progress"] = not (args.json or args.quiet)
     found = profile(target, inputs, budget_s=args.budget, **options, **error_arguments(args))
     print(found.to_json() if args.json else found, end="" if args.json else "\n")
     return 0

@@ -7,7 +7,6 @@ import argparse
 import copy
 import statistics
 import sys
-import warnings
 from pathlib import Path
 
 import torch
@@ -65,9 +64,7 @@ def run(args: argparse.Namespace) -> int:
     progress.say(f"step 2 of 3: choosing all algorithms, at most {TUNE_S:.0f} s")
     # If there is no time to compare in this step, the plan runs: the next step compares.
     settings = Settings(progress=not args.quiet, run_untimed=True)
-    with warnings.catch_warnings():  # a busy machine is told as a line of the progress
-        warnings.showwarning = lambda text, *_: progress.say(str(text).removeprefix("torchalgo: "))
-        fast = optimize(model, (x,), budget_s=TUNE_S, settings=settings)
+    fast = optimize(model, (x,), budget_s=TUNE_S, settings=settings)
     fast.save("resnet50.pt")
     fast.plan.save("resnet50.plan.json")
     if fast.is_interrupted:

@@ -7,13 +7,13 @@ import contextlib
 import os
 import threading
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from torchalgo._base.user_warning import warn_user
 from torchalgo._db import files
 from torchalgo._db.row import (
     DAY_S,
@@ -264,10 +264,8 @@ class CostStore:
     def _warn(self, reason: str) -> None:
         if not self.trouble:
             place = f"the cost database {self.path or ''}".strip()
-            warnings.warn(
-                f"torchalgo: {place} {reason}; new costs are kept in memory. If the file is"
-                " damaged, delete it",
-                stacklevel=2,
+            warn_user(
+                f"{place} {reason}; new costs are kept in memory. If the file is damaged, delete it"
             )
         self.trouble = reason
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +15,7 @@ from torch import fx, nn
 
 from torchalgo._api.optimize import optimize
 from torchalgo._base.overlap import Claims, fork_lock
+from torchalgo._base.user_warning import warn_user
 from torchalgo._C import Error
 from torchalgo._capture.fx_model import Boxed, FxInputs, fx_model
 from torchalgo._capture.shapes import Shapes, shapes_of
@@ -188,10 +188,9 @@ class CompiledGraph:
         is_first = not counts.not_planned
         counts.not_planned[why] += 1
         if is_first and why != NO_CONVOLUTIONS:
-            warnings.warn(
-                f"torchalgo: PyTorch runs this graph of torch.compile, since {why}. This warning"
-                " appears once per graph; torchalgo.dynamo.report() counts such calls",
-                stacklevel=3,
+            warn_user(
+                f"PyTorch runs this graph of torch.compile, since {why}. This warning appears once"
+                " per graph; torchalgo.dynamo.report() counts such calls"
             )
         return self.graph_module.forward(*args)
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from torchalgo import Error
+from torchalgo._base.kept_model import kept_model
 from torchalgo._base.processor_load import warn_if_busy
 from torchalgo._base.running_layers import in_eval_mode
 from torchalgo._base.trees import copied
@@ -56,7 +57,8 @@ def lint(
     given = tensors_in((args, kwargs))
     own = copied(args), copied(kwargs)
     warn_if_busy(torch.get_num_threads(), None)
-    with in_eval_mode(model) as was_trained:
+    with kept_model(model) as kept, in_eval_mode(model) as was_trained:
+        kept.copy_weights()
         call_us = _time_call(model, *own)
         call = observe(model, *own)
         call.us = call_us

@@ -50,19 +50,23 @@ def reserve(deadline: Deadline, efforts_s: Sequence[float], first_s: float = 0.0
     deadline.keep("finish", LEAST_END_S + first_s + guard_s)
 
 
-def out_of_time(deadline: Deadline, when: str, least_s: float = 0.0) -> str:
+def out_of_time(
+    deadline: Deadline, when: str, least_s: float = 0.0, *, is_busy: bool = False
+) -> str:
     """Returns why a plan was not timed.
 
     Args:
         when: the step that had not ended.
         least_s: the least seconds of a call in which the plan is timed.
+        is_busy: True if other programs used the processors while candidates were measured.
     """
     if not math.isfinite(deadline.call_s):
         return INTERRUPTED
     longer = math.ceil(max(least_s, 2 * deadline.call_s))
+    other = "end the other programs that use the processors, " if is_busy else ""
     return (
-        f"{OUT_OF_BUDGET} {when}: give more time, such as budget_s={longer} (--budget {longer}),"
-        " or run the plan untimed, with run_untimed=True (--run-untimed)"
+        f"{OUT_OF_BUDGET} {when}: {other}give more time, such as budget_s={longer} (--budget"
+        f" {longer}), or run the plan untimed, with Settings(run_untimed=True) (--run-untimed)"
     )
 
 

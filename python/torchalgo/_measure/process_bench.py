@@ -9,7 +9,6 @@ import dataclasses
 import math
 import os
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ import torch
 from torchalgo import _C
 from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.time_budget import Deadline
+from torchalgo._base.user_warning import warn_user
 from torchalgo._ir.costs import engine_of
 from torchalgo._ir.failures import LATE, MOST_OF_ONE, NOT_RUN, ended_too_often, hung_as
 from torchalgo._measure.worker import componentwise_errors, read_state
@@ -412,7 +412,7 @@ class ProcessBench:
             f"{NOT_RUN}{self._dead_in_a_row} candidates in a row ended the worker, the last one by"
             f" {death.reason}"
         )
-        warnings.warn(f"torchalgo: {self._given_up}", RuntimeWarning, stacklevel=2)
+        warn_user(self._given_up, RuntimeWarning)
 
     def _go_without(self, missing: NoWorkerError) -> None:
         """Lets this process measure, after a warning.
@@ -423,11 +423,10 @@ class ProcessBench:
         if self._device is not None and self._device.kind == "cuda":
             torch.cuda.synchronize(self._device.index)
         if self._has_worker:
-            warnings.warn(
-                f"torchalgo measures in this process, which a candidate that crashes would end: no"
+            warn_user(
+                "candidates are measured in this process, which one that crashes would end: no"
                 f" worker starts ({missing}). {ISOLATE}=0 says that this is meant",
                 RuntimeWarning,
-                stacklevel=2,
             )
         self._has_worker = False
 

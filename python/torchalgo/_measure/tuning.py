@@ -130,7 +130,7 @@ class Tuning:
         )
         self._has_started = False  # the process that measures
         self._has_run = False  # a step whose memory is not released
-        self._has_looked = False  # at the load of the machine
+        self._is_busy: bool | None = None  # None before the first look at the machine's load
 
     # ---- what is known ---------------------------------------------------------------------------
 
@@ -177,7 +177,16 @@ class Tuning:
     @property
     def is_kept(self) -> bool:
         """True if nothing was left out or disturbed, so that a later run measures nothing more."""
-        return not self.is_stopped and not any(cost.is_disturbed for cost in self.known.values())
+        return not self.is_stopped and not self._has_disturbed_costs
+
+    @property
+    def is_disturbed(self) -> bool:
+        """True if other programs used the processors before or while candidates were measured."""
+        return bool(self._is_busy) or self._has_disturbed_costs
+
+    @property
+    def _has_disturbed_costs(self) -> bool:
+        return any(cost.is_disturbed for cost in self.known.values())
 
     def method_note(self) -> str:
         """Returns a text on how much was measured, for the plan's `method`."""
@@ -286,9 +295,8 @@ class Tuning:
             self.state.knowledge = self.knowledge.released()
 
     def _measure(self, step: Measure) -> None:
-        if not self._has_looked:
-            self._has_looked = True
-            warn_if_busy(torch.get_num_threads(), self._bench.pid())
+        if self._is_busy is None:
+            self._is_busy = bool(warn_if_busy(torch.get_num_threads(), self._bench.pid()))
         if self.state.probe():  # the rates were higher, so all bounds are lower now
             return
         with self.timings.step("measure"):

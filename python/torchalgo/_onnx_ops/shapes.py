@@ -327,7 +327,8 @@ def read_constant(op: Op) -> Value:
 
 def read_constant_of_shape(op: Op) -> Value:
     sizes = op.numbers(0)
-    value = op.any_attribute("value") if op.has_attribute("value") else torch.zeros(1)
+    zero = torch.zeros(1, dtype=torch.float32)
+    value = op.any_attribute("value") if op.has_attribute("value") else zero
     if not isinstance(value, torch.Tensor) or value.numel() != 1:
         raise DamagedError("its value is not a tensor of one element")
     if any(isinstance(each, int) and each < 0 for each in sizes):

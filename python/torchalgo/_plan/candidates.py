@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from torchalgo import _C
+from torchalgo._base.kept_model import kept_model
 from torchalgo._C import Error
 from torchalgo._capture.freeze import as_inputs, device_of
 from torchalgo._capture.settings import allows_coarse_types
@@ -203,7 +204,8 @@ def asked_layers(
     else:
         inputs = _checked_inputs(target, example_inputs, caller)
         is_forward = caller == "candidates" and not found
-        layers = (_planned_layers if is_forward else problems_of)(target, inputs, where.kind)
+        with kept_model(target):
+            layers = (_planned_layers if is_forward else problems_of)(target, inputs, where.kind)
     if found or word:
         layers = [layer for layer in layers if is_convolution(layer.problem)]
     if not layers:

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import Any
 
 from torchalgo import _C
+from torchalgo._base.user_warning import warn_user
 from torchalgo._C import Error
 from torchalgo._capture.freeze import tensors_in
 from torchalgo._ir.native_plan import native_plan
@@ -43,12 +43,10 @@ def fit_plan(plan: Plan, graph: _C.Graph, inputs: tuple[Any, ...]) -> Plan:
             f"TA2201 optimize: the plan was made for inputs {', '.join(made_for)}, got"
             f" {', '.join(given)}: make a plan for these"
         )
-    warnings.warn(
-        f"torchalgo: the plan's structure hash has version {plan.structure_version}, this"
-        f" torchalgo's version {_C.STRUCTURE_VERSION}, so torchalgo matched the plan with the"
-        " model by the names and problems of the layers. Save .plan of the optimized module to"
-        " update the file",
-        stacklevel=3,
+    warn_user(
+        f"the plan's structure hash has version {plan.structure_version}, this torchalgo's version"
+        f" {_C.STRUCTURE_VERSION}, so torchalgo matched the plan with the model by the names and"
+        " problems of the layers. Save .plan of the optimized module to update the file"
     )
     return dataclasses.replace(
         plan, structure_hash=structure_hash, structure_version=_C.STRUCTURE_VERSION, proof=None

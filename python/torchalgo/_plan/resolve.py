@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from torchalgo import _C
+from torchalgo._base.error_code import without_code
 from torchalgo._C import Error
 from torchalgo._ir.overrides import forced_primitives
 from torchalgo._ir.plan import Plan
@@ -56,12 +57,20 @@ def front_finder(
             check_points(max_points)
             plans = find_errors(max_points, time_limit_s)
             return Front([ParetoPoint(p, p.cost_us, p.weight_bytes or 0) for p in plans], over)
-        points = native_front(
-            *known_input(tuning.knowledge),
-            over=over,
-            max_points=max_points,
-            time_limit_s=time_limit_s,
-        )
+        try:
+            points = native_front(
+                *known_input(tuning.knowledge),
+                over=over,
+                max_points=max_points,
+                time_limit_s=time_limit_s,
+            )
+        except Error as problem:
+            if not tuning.is_stopped:
+                raise
+            raise Error(
+                "TA2301 pareto: tuning ended before the costs of each layer were measured: optimize"
+                f" with more time, such as budget_s=90. {without_code(str(problem))}"
+            ) from problem
         return Front([ParetoPoint(describe(p.plan), p.us, p.bytes) for p in points], over)
 
     return find_front

@@ -80,7 +80,7 @@ class Contest:
 
     def _verdict(self, plan: Plan, tuned: Tuned) -> GuardVerdict:
         if math.isnan(tuned.error):  # there was no time to bind the plan
-            return self._out_of_time()
+            return self._out_of_time(tuned)
         if tuned.error > self._prepared.output_bound(self._options):
             return guard.untimed_verdict(
                 f"outputs differ from the model's by {tuned.error:.1e} at best"
@@ -94,19 +94,17 @@ class Contest:
             return stored
         effort = self._budget.guard_effort()
         if effort is None:
-            return self._out_of_time()
-        verdict = self._timed(tuned.scripted, effort, tuned.limits.tuning.known)
+            return self._out_of_time(tuned)
+        verdict = self._timed(tuned, effort)
         # Later calls use what is kept instead of timing again, so it has to be the best effort.
         if effort.is_whole and verdict.rounds >= guard.LEAST_ROUNDS:
             verdicts.keep_verdict(key, verdict)
         return verdict
 
-    def _timed(
-        self, scripted: ScriptModule, effort: GuardEffort, known: Mapping[Key, Cost]
-    ) -> GuardVerdict:
-        prepared = self._prepared
+    def _timed(self, tuned: Tuned, effort: GuardEffort) -> GuardVerdict:
+        prepared, scripted = self._prepared, tuned.scripted
         inputs = prepared.inputs
-        why_not = self._why_not_in_channels_last(known)
+        why_not = self._why_not_in_channels_last(tuned.limits.tuning.known)
         calls = baselines.baseline_calls(prepared.model, prepared.frozen, inputs, not why_not)
         calls = {name: call for name, call in calls.items() if effort.includes(name)}
         calls, failures = baselines.drop_failing(calls)
@@ -123,7 +121,7 @@ class Contest:
             synchronize=guard.synchronizer(prepared.where),
         )
         if verdict is None:
-            return self._out_of_time()
+            return self._out_of_time(tuned)
         if not verdict.rounds:
             return self._untimed(verdict.reason)
         reason = "; ".join(filter(None, [verdict.reason, note and f"not timed: {note}"]))
@@ -137,10 +135,11 @@ class Contest:
             limit_s = 0.0
         return why_not_in_channels_last(self._prepared.graph, known, limit_s)
 
-    def _out_of_time(self) -> GuardVerdict:
-        deadline = self._budget.call.deadline
-        least_s = self._budget.least_call_s
-        return self._untimed(guard.out_of_time(deadline, "before it was timed", least_s))
+    def _out_of_time(self, tuned: Tuned) -> GuardVerdict:
+        deadline, least_s = self._budget.call.deadline, self._budget.least_call_s
+        is_busy = tuned.limits.tuning.is_disturbed
+        when = "before the plan was timed"
+        return self._untimed(guard.out_of_time(deadline, when, least_s, is_busy=is_busy))
 
     def _untimed(self, reason: str) -> GuardVerdict:
         return guard.untimed_verdict(reason, self._options.run_untimed)

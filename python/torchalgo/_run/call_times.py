@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from torchalgo._capture.freeze import freeze_model, to_channels_last
 from torchalgo._ir.plan import MOST_WAITING
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
 from torchalgo._measure.baselines import BuiltOnCall, Call, drop_failing
-from torchalgo._measure.guard import synchronizer, time_interleaved
+from torchalgo._measure.guard import LEAST_ROUNDS, synchronizer, time_interleaved
 from torchalgo._measure.machine_load import WaitWatch
 
 
@@ -37,6 +38,7 @@ class CallTimes(ShownAsText):
     ns: Mapping[str, Sequence[float]]  # by what ran, torchalgo first; the lists have equal lengths
     failures: Mapping[str, str] = field(default_factory=dict)  # what did not run, and why
     waited: float = 0.0  # the share of the time in which other programs had the processors
+    wanted_rounds: int = 0  # there are fewer if the time ended before
 
     @property
     def ratios(self) -> Mapping[str, Faster]:
@@ -77,6 +79,14 @@ class CallTimes(ShownAsText):
             rows.append((it["name"], *times, *ratios))
         lines = text_table(rows, right=(1, 2, 3, 4, 5))
         lines += [f"{name}: {why}" for name, why in self.failures.items()]
+        rounds = len(self.ns[own])
+        if rounds < min(self.wanted_rounds, LEAST_ROUNDS):
+            round_s = sum(map(statistics.median, self.ns.values())) / 1e9
+            lines.append(
+                f"the time ended after {rounds} of {self.wanted_rounds} rounds, too few to compare:"
+                " give compare() more time, such as"
+                f" budget_s={math.ceil(2 * LEAST_ROUNDS * round_s)}"
+            )
         if self.waited > MOST_WAITING:
             lines.append(
                 f"other programs had the processors for {self.waited:.0%} of the time, so these"
@@ -108,9 +118,9 @@ def compare_calls(
     sound, failures = drop_failing(others)
     watch = WaitWatch()
     times = time_interleaved(
-        {**own, **sound}, rounds=rounds, budget_s=budget_s, synchronize=synchronizer(device)
+        {**own, **sound}, rounds=rounds, most_s=budget_s, least=1, synchronize=synchronizer(device)
     )
-    return CallTimes(times, failures, watch.share())
+    return CallTimes(times, failures, watch.share(), rounds)
 
 
 def optimized_for_inference(model: nn.Module, inputs: tuple[Any, ...]) -> Call:

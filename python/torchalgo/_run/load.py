@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from torchalgo._base.read_file import (
     read_object,
     read_part,
 )
+from torchalgo._base.user_warning import warn_user
 from torchalgo._C import Error
 from torchalgo._capture.keywords import known_keywords
 from torchalgo._capture.shapes import planned_dims
@@ -69,7 +69,7 @@ def load(path: str | Path | BinaryIO) -> Optimized:
         file = file_at(path, "load")
         fast, name = _loaded(file, str(file)), str(file)
     if text := other_threads(fast.plan):
-        warnings.warn(f"torchalgo: {name}: {text}", stacklevel=3)
+        warn_user(f"{name}: {text}")
     return fast
 
 
@@ -180,9 +180,9 @@ def _loaded(file: Path | io.BytesIO, name: str) -> Optimized:
         extra = {each: read_part(archive, f"/extra/{each}", "load") or b"" for each in EXTRA_FILES}
         if not extra[PLAN_FILE]:
             raise Error(
-                f"TA2006 load: {name} holds no {PLAN_FILE}, so it was not saved by torchalgo: use"
-                f" {'torch.export.load' if is_program else 'torch.jit.load'}, or"
-                " torchalgo.optimize the model"
+                f"TA2006 load: {name} holds no {PLAN_FILE}, so it was not saved by torchalgo: open"
+                f" it with {'torch.export.load' if is_program else 'torch.jit.load or torch.load'},"
+                " and call torchalgo.optimize(model, ...)"
             )
         if is_program:
             parts = _exported_modules(archive, name)
@@ -246,10 +246,9 @@ def _optimized(
 ) -> Optimized:
     """Returns an Optimized from the modules of its plans and the extra files of a saved file."""
     if any(planned_dims(plan) is None for plan in plans):
-        warnings.warn(
-            f"torchalgo: {name} does not say which sizes of inputs it is right for; it was saved by"
-            " an older torchalgo. It is right for the planned ones: save the model again",
-            stacklevel=5,
+        warn_user(
+            f"{name} does not say which sizes of inputs it is right for; it was saved by an older"
+            " torchalgo. It is right for the planned ones: save the model again"
         )
     if len(parts) != len(plans):
         raise Error(

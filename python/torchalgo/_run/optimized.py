@@ -341,7 +341,7 @@ class Optimized(PlannedCalls):
 
         Args:
             rounds: each way runs once in each round, after some untimed ones.
-            budget_s: after so many seconds of timing no further round begins, once 7 were run.
+            budget_s: after so many seconds, warm-up included, no further round begins.
             compiled: also times torch.compile(model). This compiles first, which may take a minute.
 
         Returns: CallTimes, whose text is a table.
@@ -415,6 +415,7 @@ class Optimized(PlannedCalls):
             write_file(file, data, "save")
 
     def _file_bytes(self, is_exported: bool, portable: bool) -> bytes:
+        results, form = self._known("save"), self._form
         if not is_exported:
             return self._bytes_of(self._portable() if portable else self.scripted)
         if portable:
@@ -422,7 +423,6 @@ class Optimized(PlannedCalls):
                 "TA1001 save: portable=True writes TorchScript, and a .pt2 file holds none: name"
                 " the file .pt, or use torch.export.export on the original model"
             )
-        results, form = self._known("save"), self._form
         assert form is not None
         formats = None if self._formats is None else self._formats.of_contiguous
         return exported_bytes(results, form, formats, self._extra_files())

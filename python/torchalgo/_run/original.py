@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 from torchalgo import _C
+from torchalgo._base.kept_model import kept_model
 from torchalgo._base.time_budget import Deadline
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, copy_of
 from torchalgo._capture.example_calls import ModelCall
 from torchalgo._capture.formats import Formats, Key
-from torchalgo._capture.kept_model import kept_model
 from torchalgo._ir.plan import Plan
 from torchalgo._plan.result import Result
 from torchalgo._run.as_given import AsGiven

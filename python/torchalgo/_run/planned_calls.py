@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -16,6 +15,7 @@ from torch.utils._pytree import tree_map_only
 from torchalgo import _C
 from torchalgo._base.overlap import Claims, fork_lock
 from torchalgo._base.script_errors import own_error, plain_error
+from torchalgo._base.user_warning import warn_user
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, form_of_script
 from torchalgo._capture.formats import Formats, ResultFormats, format_of
@@ -290,11 +290,10 @@ class PlannedCalls(Embedded):
             is_listed = why in self._original_runs or len(self._original_runs) < MOST_UNSEEN
             self._original_runs[why if is_listed else OTHERS] += 1
         if is_first:
-            warnings.warn(
-                f"torchalgo: {why}: there is no plan for this call, so the original model ran."
+            warn_user(
+                f"{why}: there is no plan for this call, so the original model ran."
                 f"{_REFRESH if is_of_model else ''}"
-                " This warning appears once per module; .original_runs counts all such calls",
-                stacklevel=6,
+                " This warning appears once per module; .original_runs counts all such calls"
             )
         return result
 
@@ -330,11 +329,10 @@ class PlannedCalls(Embedded):
         if isinstance(found, str):
             return found
         if is_first and len(self._results) > 1:
-            warnings.warn(
-                f"torchalgo: there is no plan for inputs {shapes_text(shapes)}, so the nearest plan"
-                f" runs, which was made for {shapes_text(found.shapes)}. This warning appears once"
-                " per module; .unseen counts all such calls",
-                stacklevel=7,
+            warn_user(
+                f"there is no plan for inputs {shapes_text(shapes)}, so the nearest plan runs,"
+                f" which was made for {shapes_text(found.shapes)}. This warning appears once per"
+                " module; .unseen counts all such calls"
             )
         return found.scripted
 

@@ -15,7 +15,7 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten
 
 from torchalgo._base.compare_outputs import output_error
-from torchalgo._capture.kept_model import kept_random_states
+from torchalgo._base.kept_model import kept_random_states
 from torchalgo._train.known_ops import OF_MODULES, is_altered
 
 _TOLERANCE = 1e-3  # both run the same operations of PyTorch

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from torchalgo import _C
+from torchalgo._base.user_warning import warn_user
 from torchalgo._ir.plan import GuardVerdict
 from torchalgo._train.known_ops import is_altered
 from torchalgo._train.plan import TrainingPlan
@@ -147,10 +147,9 @@ class TrainingModule(nn.Module):
         if not why or why in self._told or self.runs == "baseline" or not self._regions:
             return
         self._told.add(why)
-        warnings.warn(
-            f"torchalgo: {why}. So a part of the model ran without its plan. This warning appears"
-            " once per reason; .original_runs counts such runs",
-            stacklevel=5,
+        warn_user(
+            f"{why}. So a part of the model ran without its plan. This warning appears once per"
+            " reason; .original_runs counts such runs"
         )
 
     def _why_not(self, args: Sequence[Any], kwargs: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from torchalgo._train.guard import compare_steps, reserve_guard
 from torchalgo._train.module import TrainingModule
 from torchalgo._train.overrides import check_overrides, layers_of
 from torchalgo._train.part import Part, Run, Target, parts_of
-from torchalgo._train.plan import TrainingPlan
+from torchalgo._train.plan import TrainingPlan, guard_text
 from torchalgo._train.region import PlannedRegion
 from torchalgo._train.trace import trace
 from torchalgo._train.tuning import RegionTuning
@@ -91,6 +91,8 @@ def plan_training(
     if is_timed:
         with call.timings.step("guard"):
             planned.guard_with(compare_steps(planned, inputs, call.deadline))
+    if planned.plan.guard is not None:
+        call.progress.say(guard_text(planned.plan.guard))
     return planned
 
 

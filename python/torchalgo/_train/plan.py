@@ -169,7 +169,7 @@ def _summary(plan: TrainingPlan) -> list[str]:
         rest = f" and {more} more, see plan.left_alone" if more > 0 else ""
         lines.append(f"left to PyTorch: {', '.join(names[:_MOST_NAMES])}{rest}")
     if plan.guard is not None:
-        lines.append(_guard(plan.guard))
+        lines.append(guard_text(plan.guard))
     return lines
 
 
@@ -198,11 +198,12 @@ def _staged(regions: Sequence[Plan]) -> list[str]:
     ]
 
 
-def _guard(guard: GuardVerdict) -> str:
+def guard_text(guard: GuardVerdict) -> str:
+    """Returns what the timed steps have shown, and what runs."""
     unclear = ", no clear difference" if guard.verdict == "unclear" else ""
+    interval = f" [95 %: {1 / guard.high:.2f} to {1 / guard.low:.2f}]" if guard.rounds > 1 else ""
     return (
         f"timed: a step of {in_ms(guard.plan_us)} against {in_ms(guard.baseline_us)} of the model"
-        f" as it was given, {1 / guard.ratio:.2f} times as fast [95 %: {1 / guard.high:.2f} to"
-        f" {1 / guard.low:.2f}]{unclear}; {f'{guard.reason}; ' if guard.reason else ''}"
-        f"{runs_text(guard)}"
+        f" as it was given, {1 / guard.ratio:.2f} times as fast{interval}{unclear};"
+        f" {f'{guard.reason}; ' if guard.reason else ''}{runs_text(guard)}"
     )

@@ -7,6 +7,7 @@ runs as in the model: unknown operations, modules with hooks, and modules that a
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -63,8 +64,8 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
             cause = problem.__cause__ or problem
             raise _C.Error(
                 "TA1601 optimize_training: expected a model that torch.fx can trace and that runs"
-                f" with the example inputs ({type(cause).__name__}: {str(cause)[:300]}). Mark the"
-                " part that decides by values with torch.fx.wrap, or train the model as it is"
+                f" with the example inputs ({type(cause).__name__}: {str(cause)[:300]})."
+                f" {_cure(model, inputs)}, or train the model as it is"
             ) from problem
     entered += open_stochastic_depth(whole)
     modules = dict(whole.named_modules(remove_duplicate=False))
@@ -72,6 +73,15 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
     _leave_out_copies(whole.graph, modules)
     _name_results_of_in_place_ops(whole.graph, modules)
     return _split(whole, [model, *entered])
+
+
+def _cure(model: nn.Module, inputs: Sequence[Tensor]) -> str:
+    """Returns what helps if a model was not traced: other inputs, if it fails with these."""
+    try:
+        copy.deepcopy(model)(*inputs)
+    except Exception:
+        return "Give inputs that forward accepts"
+    return "Mark the part that decides by values with torch.fx.wrap"
 
 
 def _leave_out_other_inputs(whole: fx.GraphModule, count: int) -> None:

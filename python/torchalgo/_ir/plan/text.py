@@ -298,7 +298,7 @@ def outcome_lines(plan: Plan) -> list[str]:
         lines.append(f"{plan.guard.reason}; {runs_text(plan.guard)}")
     if time := _left_time(plan, LEFT_SHARE):
         lines.append(f"left to PyTorch: {time}; print(plan) lists the operations")
-    elif plan.left_alone and not _left_time(plan):
+    elif plan.nodes and plan.left_alone and not _left_time(plan):
         names = ", ".join(item.name or item.note for item in plan.left_alone[:3])
         more = f" and {len(plan.left_alone) - 3} more" if len(plan.left_alone) > 3 else ""
         lines.append(f"left to PyTorch: {names}{more}; print(plan) says why")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchalgo._capture.module_state import ModuleState
+from torchalgo._base.module_state import ModuleState
 
 
 class KeptModel:
