@@ -4,9 +4,10 @@
     torchalgo explain model.pt -o report.html
     python scripts/look_at_report.py report.html --images folder
 
-It fails on a message in the console, on a request of another file, and on a page that is wider than
-the window. It also fails if the keyboard does not open and close the details of an operation. It
-needs the program `chromium` (Debian: apt-get install chromium). It is not part of the tests.
+It fails on a message in the console, on a request of another file, on a page that is wider than the
+window, and on a part that is wider than its place. It also fails if the keyboard does not open and
+close the details of an operation. It needs the program `chromium` (Debian: apt-get install
+chromium). It is not part of the tests.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Browser:
     def __init__(self, program: str) -> None:
         read_command, self._commands = os.pipe()
         self._answers, write_answer = os.pipe()
-        self._folder = tempfile.TemporaryDirectory()
+        # Processes of the browser may still write while the folder is removed.
+        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         flags = (
             "--headless=new --no-sandbox --disable-gpu --remote-debugging-pipe"
             f" --user-data-dir={self._folder.name} --hide-scrollbars about:blank"
@@ -141,10 +143,21 @@ def take(browser: Browser, path: Path) -> None:
     print(f"{path}  {path.stat().st_size / 1000:.0f} kB")
 
 
+# Parts that are wider than their place, and hide or scroll the rest. Long names in the network
+# end with an ellipsis, narrow rows have only the color of a layout, and tables of fronts are text.
+CUT_PARTS = r"""[...document.querySelectorAll("body *")]
+    .filter((e) => !e.matches(".hidden, .name, .name *, .rows .chip, pre:not(.commands)"))
+    .filter((e) => e.clientWidth && e.scrollWidth > e.clientWidth + 1
+                   && getComputedStyle(e).overflowX !== "visible")
+    .map((e) => `${e.tagName} ${e.getAttribute("class")}: ${e.textContent}`)
+    .map((text) => text.replace(/\s+/g, " ").slice(0, 60)).slice(0, 5)"""
+
+
 def problems_of_view(browser: Browser, view: View) -> list[str]:
-    """Returns a line if the page is wider than the window."""
+    """Returns lines if the page is wider than the window, or if a part is cut off."""
     wide = browser.evaluate("document.documentElement.scrollWidth - innerWidth")
-    return [f"{view.name}: the page is {wide} pixels wider than the window"] if wide > 0 else []
+    found = [f"{view.name}: the page is {wide} pixels wider than the window"] if wide > 0 else []
+    return found + [f"{view.name}: cut off: {part}" for part in browser.evaluate(CUT_PARTS)]
 
 
 def problems_of_keys(browser: Browser) -> list[str]:

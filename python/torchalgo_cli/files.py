@@ -10,7 +10,8 @@ from pathlib import Path
 
 from torchalgo_cli.arguments import near
 
-REPORT_SUFFIXES = (".html", ".txt", ".json")
+REPORT_SUFFIXES = (".html", ".txt", ".csv", ".trace.json", ".json")
+STDOUT = Path("-")  # of --trace and --csv
 _MODEL_SUFFIXES = (
     ".pt", ".pt2", ".pth", ".onnx", ".prototxt", ".caffemodel", ".py", ".json"
 )  # fmt: skip
@@ -48,11 +49,12 @@ def is_problem(target: str) -> bool:
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
-    for name in ("output", "plan_out", "report"):
-        if (path := getattr(args, name, None)) is not None:
+    for name in ("output", "plan_out", "report", "trace", "csv"):
+        path = getattr(args, name, None)
+        if path is not None and not (name in ("trace", "csv") and path == STDOUT):
             _check_writable(path)
     report = getattr(args, "report", None)
-    if report is not None and report.suffix.lower() not in REPORT_SUFFIXES:
+    if report is not None and not report.name.lower().endswith(REPORT_SUFFIXES):
         raise FileError(
             f"TA2010 report: {report}, expected a file that ends in one of"
             f" {', '.join(REPORT_SUFFIXES)}"

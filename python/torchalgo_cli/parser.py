@@ -21,6 +21,7 @@ OBJECTIVES = ("latency", "energy")  # those of torchalgo; a test compares them
 ISAS = ("avx512", "avx2", "default")  # those of torchalgo; a test compares them
 QUANTITIES = ("workspace", "weights", "error")
 PROBLEM = "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1"
+FORMATS = "the format follows from .html, .txt, .csv, .trace.json or .json"
 RESNET = "torchvision.models:resnet18 --input 1x3x224x224"
 MODEL = (
     "a .pt2, .pt, .onnx or .prototxt file (net.prototxt:net.caffemodel), or package.module:factory"
@@ -86,9 +87,7 @@ def _optimize(commands: Any) -> None:
         command, "--plan", "apply the plans of this plan file or saved module; measure nothing"
     )
     _add_file(command, "--plan-out", "also write the plans to this JSON file")
-    _add_file(
-        command, "--report", "also write a report; the format follows from .html, .txt or .json"
-    )
+    _add_file(command, "--report", f"also write a report; {FORMATS}")
     _add_device(command)
     _add_objective(command)
     _add_tuning(command)
@@ -100,7 +99,7 @@ def _optimize(commands: Any) -> None:
 def _explain(commands: Any) -> None:
     command = _command(
         commands, "explain", "print a plan, a front of plans, or candidates, or write a report",
-        "Prints the plan of a file of torchalgo, or writes a report of it with -o. A model is"
+        "Prints the plan of a file of torchalgo, or writes it with -o, --trace or --csv. A model is"
         " optimized first: its report has more to show. Of a problem, prints the primitives that"
         " can run it, with layouts, workspace and packed weights (+), and why the others cannot.",
         "resnet18.pt -o report.html",
@@ -112,9 +111,13 @@ def _explain(commands: Any) -> None:
     )
     _add_shapes(command)
     _add_file(
-        command, "-o", "--output", "the report to write; the format follows from .html, .txt or"
-        " .json", dest="report",
+        command, "-o", "--output", f"the report to write; {FORMATS}", dest="report",
     )  # fmt: skip
+    _add_file(
+        command, "--trace", "write the times in the order of a call as a Chrome trace (JSON), which"
+        " ui.perfetto.dev opens; - is stdout",
+    )  # fmt: skip
+    _add_file(command, "--csv", "write a line for each operation and layout change; - is stdout")
     command.add_argument(
         "--over", choices=QUANTITIES,
         help="of a model: print its Pareto front, or show it in the report: at most 16 plans for"

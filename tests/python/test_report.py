@@ -30,9 +30,10 @@ from torchalgo._ir.plan import (
 from torchalgo._report import page
 from torchalgo._report.lanes import NO_LANE, assign_lanes, draw
 from torchalgo._report.operations import Flow, Operation, Tensor, flow_of
-from torchalgo._report.page import html_page, rows_of
+from torchalgo._report.page import html_page
 from torchalgo._report.subject import Subject
 from torchalgo._report.texts import short_report, speed_line
+from torchalgo._report.times import MOST_TOTALS, rows_of, stages_of, totals_of
 from torchalgo._run.load import load_with_graphs
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -128,7 +129,7 @@ def test_names_of_the_model_are_escaped(name: str) -> None:
     )
     root = read_page(html_page([Subject(plan)], name))
     assert len(root.all("script")) == 1
-    (heading,) = [h for h in root.all("h4") if h.text == " ".join(name.split())]
+    heading, _ = [h for h in root.all("h4") if h.text == " ".join(name.split())]
     assert heading.parent is not None
     row = root.all("table", "times")[0].all("tbody")[0].all("tr")[0]
     assert cells(row)[0] == " ".join(name.split())
@@ -147,6 +148,7 @@ def test_the_table_has_the_numbers_of_the_plan() -> None:
         ["conv1", "cpu.winograd_f4x4_3x3.t14", "nChw16c", "12.5", "61.0 %",
          "aten.prepacked nhwc", "3.2"],
         ["change of x", "layout.tiled", "nchw → nChw16c", "8.0", "39.0 %", "", ""],
+        ["conv9", "", "", "not known", "0.0 %", "", ""],
     ]  # fmt: skip
     assert "1,234,567 bytes" in root.text
 
@@ -290,11 +292,72 @@ def test_a_run_has_the_roofline_of_each_convolution(
 def test_the_table_has_the_measured_times_of_what_is_left_to_pytorch() -> None:
     operations = [
         Operation("input", "x"), Operation("planned", "a", cost=3.0),
-        Operation("left", "b", measured_us=9.0),
+        Operation("left", "b", us=9.0),
     ]  # fmt: skip
-    rows = [(row["operation"].name, row["time"], row["share"]) for row in rows_of(operations, "us")]
+    rows = [(row.operation.name, row.time, row.share) for row in rows_of(operations, "us")]
     assert rows == [("b", 9.0, 75.0), ("a", 3.0, 25.0)]
-    assert [row["time"] for row in rows_of(operations, "uJ")] == [3.0, 0.0]
+    assert [row.time for row in rows_of(operations, "uJ")] == [3.0, 0.0]
+
+
+# ---- where the time goes -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "stages"),
+    [
+        (["stem", "layer1.0.conv1", "layer2.0.conv1"], ["stem", "layer1", "layer2"]),
+        (["f.0.conv", "f.1.conv", "f.2.conv"], ["f.0", "f.1", "f.2"]),
+        (["m.f.0.a", "m.f.0.b", "m.f.1.a", "head"], ["m.f.0.a", "m.f.0.b", "m.f.1", "head"]),
+        (["a.b", "a.b"], ["a.b", "a.b"]),
+        ([], []),
+    ],
+)
+def test_a_stage_with_half_of_the_time_is_divided(names: list[str], stages: list[str]) -> None:
+    assert stages_of(names, [1.0] * len(names)) == stages
+
+
+def test_the_first_part_has_the_time_by_stage_and_by_algorithm() -> None:
+    nodes = [
+        make_node("layer1.0.conv1"), make_node("layer2.0.conv1"),
+        make_node("fc", primitive="aten.conv", predicted_us=7.0),
+    ]  # fmt: skip
+    left = [LeftAlone("layer2.pool", "no", 3.0), LeftAlone("layer2.odd", "no")]
+    root = page_of(make_plan(nodes=nodes, left_alone=left))
+    titles = [heading.text for heading in root.all("h3")]
+    assert titles[:2] == ["Where the time goes", "What each choice is worth"]
+    assert titles[2:4] == ["Types and errors", "What is proven, and other facts"]
+    by_stage, by_algorithm = (
+        [cells(row) for row in table.all("tbody")[0].all("tr")]
+        for table in root.all("div", "totals")[0].all("table")
+    )
+    assert by_stage == [
+        ["layer2", "2", "15.5", "36.0 %"], ["layer1", "1", "12.5", "29.1 %"],
+        ["x", "1", "8.0", "18.6 %"], ["fc", "1", "7.0", "16.3 %"],
+    ]  # fmt: skip
+    assert by_algorithm == [
+        ["cpu.winograd_f4x4_3x3", "2", "25.0", "58.1 %"], ["layout changes", "1", "8.0", "18.6 %"],
+        ["aten.conv", "1", "7.0", "16.3 %"], ["left to PyTorch", "1", "3.0", "7.0 %"],
+    ]  # fmt: skip
+    assert "1 operation left to PyTorch was not timed" in root.text
+
+
+def test_a_long_list_of_totals_ends_with_the_others() -> None:
+    rows = rows_of([Operation("planned", str(i), cost=1.0 + i) for i in range(20)], "us")
+    totals = totals_of(rows, [row.operation.name for row in rows])
+    assert len(totals) == MOST_TOTALS and totals[-1].name == f"{21 - MOST_TOTALS} others"
+    assert sum(total.time for total in totals) == sum(row.time for row in rows)
+    assert sum(total.share for total in totals) == pytest.approx(100)
+
+
+def test_types_and_errors_have_what_is_known() -> None:
+    nodes = [make_node("a", output_error=2e-4), make_node("b", src="nhwc.bf16", dst="nhwc.bf16")]
+    plan = make_plan(nodes=nodes, rel_error=1e-4, max_error=1e-2, validation_error=3e-4)
+    text = page_of(plan).text
+    assert "1 in the type of the model, 1 in bf16" in text
+    assert "relative L2 1.0e-04, compared with the given model" in text
+    assert "relative L2 at most 3.0e-04" in text and "a 2.0e-04" in text
+    assert "predicted error" not in text
+    assert "not compared with the given model" in page_of(make_plan()).text
 
 
 # ---- the network ---------------------------------------------------------------------------------
@@ -432,6 +495,7 @@ def test_without_a_graph_the_operations_are_listed_without_lines() -> None:
     assert [a.text for a in root.all("ol", "rows")[0].all("a")] == [
         "↳ to nChw16c layout.tiled nchw → nChw16c 8.0",
         "conv1 + 1 fused cpu.winograd_f4x4_3x3.t14 nChw16c 12.5",
+        "conv9",
     ]
     assert "Their connections are not known" in root.text
 
@@ -459,7 +523,8 @@ def test_a_plan_with_nothing_planned_is_shown(tmp_path: Path) -> None:
     fast.report(tmp_path / "r.html")
     text = read_page((tmp_path / "r.html").read_text()).text
     assert "Nothing to choose" in text and "no convolutions: left as it is" in text
-    empty = page_of(make_plan(nodes=[], transforms=[], comparisons={}, cost_us=0.0, cost_ticks=0))
+    nothing: dict[str, Any] = {"nodes": [], "transforms": [], "left_alone": [], "comparisons": {}}
+    empty = page_of(make_plan(**nothing, cost_us=0.0, cost_ticks=0))
     assert "PyTorch runs the whole model" in empty.text
 
 

@@ -18,12 +18,16 @@ from torch import nn
 import torchalgo
 from support.command import run
 from support.fake_bench import FakeBench, spread
+from support.page import read_page
 from support.training_models import Chain, Mixed, Trio, images, options, trio
 from torchalgo import _C
 from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._ir.costs import Key
+from torchalgo._ir.plan import AS_GIVEN, GuardVerdict, plans_to_json
 from torchalgo._measure.knowledge import is_trusted
+from torchalgo._report.summary import speed_of
 from torchalgo._train import tuning
+from torchalgo._train.plan import noted_regions
 
 Plan = torchalgo.TrainingPlan
 
@@ -273,6 +277,86 @@ def test_a_limit_that_no_plan_keeps_is_an_error_with_the_least(tmp_path: Path) -
         torchalgo.optimize(nn.Conv2d(8, 8, 3).eval(), images(), settings=settings)
 
 
+# ---- files and reports ---------------------------------------------------------------------------
+
+
+def timed(planned: torchalgo.TrainingModule, **changes: Any) -> Plan:
+    """Returns the plan with a verdict that does not depend on this machine."""
+    verdict = GuardVerdict("faster", "plan", AS_GIVEN, 5e3, 8e3, 0.625, 0.6, 0.65, 6, "")
+    verdict = dataclasses.replace(verdict, **changes)
+    return dataclasses.replace(planned.plan, guard=verdict, left_alone=["pool", "pool", "loss"])
+
+
+def test_a_file_keeps_the_verdict_and_what_is_left(
+    planned: torchalgo.TrainingModule, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan, file = timed(planned), tmp_path / "net.train.json"
+    plan.save(file)
+    again = Plan.load(file)
+    assert again == dataclasses.replace(plan, saved=[])
+    assert all(region.guard is None and not region.left_alone for region in again.regions)
+    text = " ".join(run(capsys, "explain", file).split())
+    assert "guard: steps: faster than the model as it was given: 5.000 ms against 8.000 ms" in text
+    assert "loss: it is in no region that has a plan" in text
+
+
+def test_a_report_has_the_steps_and_the_regions(
+    planned: torchalgo.TrainingModule, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for suffix in ("html", "txt", "csv", "trace.json", "json"):
+        planned.report(tmp_path / f"own.{suffix}")
+    own = read_page((tmp_path / "own.html").read_text())
+    assert own.all("h1")[0].text == "Mixed" and own.all("g", "tensors")[0].children
+    assert (tmp_path / "own.json").read_text() == plans_to_json(noted_regions(planned.plan))
+    timed(planned).save(tmp_path / "net.train.json")
+    run(capsys, "explain", tmp_path / "net.train.json", "-o", tmp_path / "r.html")
+    root = read_page((tmp_path / "r.html").read_text())
+    assert root.all("h2", "shapes")[0].text == "Region 1 for 2x8x16x16"
+    assert root.all("p", "headline")[0].text == "1.60x as fast as PyTorch"
+    for text in (
+        "1.60x as fast as the model as it was given: a step of 5.00 ms against 8.00 ms",
+        "before: the model as it was given",
+        "a step of the whole model took 5.000 ms",
+        "3 operations left to PyTorch were not timed",
+        "--training --plan-out net.train.json",
+    ):
+        assert text in root.text
+    assert "torchalgo.optimize computes" not in root.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "headline", "sentence"),
+    [
+        (
+            {"runs": "baseline", "verdict": "slower"},
+            "No gain: the model as it was given runs",
+            "The model as it was given runs, since the plan is not faster: a step of 5.00 ms",
+        ),
+        (
+            {"runs": "baseline", "reason": "after 1 of 6 rounds"},
+            "No gain: the model as it was given runs",
+            "The model as it was given runs: a step of 5.00 ms against 8.00 ms; after 1 of 6",
+        ),
+        (
+            {"verdict": "unclear"},
+            "No clear difference from the model as it was given",
+            "No clear difference from the model as it was given: a step of",
+        ),
+    ],
+)
+def test_the_headline_of_a_step_says_what_the_guard_found(
+    planned: torchalgo.TrainingModule, changes: dict[str, Any], headline: str, sentence: str
+) -> None:
+    speed = speed_of(noted_regions(timed(planned, **changes))[0])
+    assert speed.headline == headline and speed.sentence.startswith(sentence)
+
+
+def test_a_model_without_a_plan_has_no_report(tmp_path: Path) -> None:
+    model = torchalgo.optimize_training(nn.Linear(4, 4), (torch.rand(2, 4),))
+    with pytest.raises(torchalgo.Error, match=r"^TA1408 report: the model runs as it was given"):
+        model.report(tmp_path / "r.html")
+
+
 # ---- the command ---------------------------------------------------------------------------------
 
 
@@ -283,9 +367,10 @@ def test_the_command_plans_writes_applies_and_times(
     own = ("--input", "2x8x16x16", "--training", "--cost-db", tmp_path / "costs.sqlite3")
     text = run(
         capsys, "optimize", net, *own, "--plan-out", file, "--quiet", "--run-untimed",
-        "--override", "0:backward_filter=aten.conv",
+        "--override", "0:backward_filter=aten.conv", "--report", tmp_path / "r.csv",
     )  # fmt: skip
     assert "aten.conv" in text and "1 convolutions and" in text
+    assert "0.bwd_filter" in (tmp_path / "r.csv").read_text()
     record = json.loads(run(capsys, "optimize", net, *own, "--plan", file, "--quiet", "--json"))
     assert record["runs"] in ("plan", "baseline") and len(record["regions"]) == 1
     assert "layer" in run(capsys, "explain", file)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Implements `torchalgo explain`: prints plans, fronts or candidates, or writes a report."""
+"""Implements `torchalgo explain`: prints plans, fronts or candidates, or writes them to files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torchalgo._api.optimize import optimize
+from torchalgo._base.write_file import write_file
 from torchalgo._C import Error
 from torchalgo._capture.example_calls import random_inputs
 from torchalgo._cli.tuning_flags import (
@@ -21,30 +22,37 @@ from torchalgo._cli.tuning_flags import (
     refuse,
     tuning_arguments,
 )
-from torchalgo._ir.plan import Plan, plans_to_json
+from torchalgo._ir.plan import plans_to_json
 from torchalgo._plan.candidates import candidates
 from torchalgo._plan.pareto import Front, ParetoPoint
+from torchalgo._report.export import csv_text, trace_text
 from torchalgo._report.page import write_report
-from torchalgo._report.subject import Subject
+from torchalgo._report.subject import Subject, subjects_of
 from torchalgo._report.texts import text_report
 from torchalgo._run.load import load_with_graphs
-from torchalgo._run.optimized import Optimized
-from torchalgo_cli.files import is_problem
+from torchalgo._run.optimized import Optimized, report_subjects
+from torchalgo_cli.files import STDOUT, is_problem
 from torchalgo_cli.waiting import tell, told
 
 MOST_POINTS = 16  # of a front
+FILES = ("-o", "--trace", "--csv")
 
 
 def run(args: argparse.Namespace) -> int:
     """Explains a problem, the plans of a file, or those of a model that it optimizes first."""
     if is_problem(args.source):
-        refuse(args, "a problem", "--input", "--shapes", "-o", "--over", "--measure")
+        refuse(args, "a problem", "--input", "--shapes", *FILES, "--over", "--measure")
         return _print_candidates(args, args.source)
     if args.candidates:
-        refuse(args, "--candidates", "--shapes", "-o", "--over", "--measure")
+        refuse(args, "--candidates", "--shapes", *FILES, "--over", "--measure")
         need_input(args, args.source)
         model = loaded(args, args.source)
         return _print_candidates(args, model, random_inputs(model, args.input))
+    if len(_on_stdout(args)) > 1:
+        raise Error(
+            f"TA7201 explain: {' and '.join(_on_stdout(args))} print to the same output: name a"
+            " file, or leave one of them out"
+        )
     is_model = bool(args.input or args.shapes)
     if args.measure is not None and (args.report is None or not is_model):
         raise Error(
@@ -75,10 +83,10 @@ def _explain_file(args: argparse.Namespace) -> int:
             "TA7201 explain: --over needs costs, which a file of plans does not have: give the"
             " model and its --input, or leave --over out"
         )
-    subjects = [Subject(plan, graph) for plan, graph in load_with_graphs(path)]
+    subjects = subjects_of(load_with_graphs(path))
     if args.report is not None:
         write_report(subjects, args.report, path.stem.removesuffix(".plan"))
-    _print(args, [subject.plan for subject in subjects])
+    _print(args, subjects)
     return 0
 
 
@@ -88,6 +96,8 @@ def _explain_model(args: argparse.Namespace) -> int:
             f"TA7201 explain: {args.source} is a plan file, and --input and --shapes are for a"
             " model: leave them out"
         )
+    if args.over is not None and args.report is None:
+        refuse(args, "--over without -o", "--trace", "--csv")
     model = loaded(args, args.source)
     optimized = optimize(
         model,
@@ -106,7 +116,7 @@ def _explain_model(args: argparse.Namespace) -> int:
         ):
             optimized.report(args.report, front=front, measure_s=args.measure)
     if front is None or args.report is not None:
-        _print(args, list(optimized.plans.values()))
+        _print(args, report_subjects(optimized))
     else:
         print_result(args, [_point(point, args.over) for point in front], front)
     return end_code(optimized.is_interrupted, "the plan is of the costs measured so far")
@@ -133,11 +143,23 @@ def _point(point: ParetoPoint, over: str) -> dict[str, Any]:
     return {"us": point.us, **amounts, "is_proven": point.is_proven}
 
 
-def _print(args: argparse.Namespace, plans: Sequence[Plan]) -> None:
-    """Prints the plans, or the file of the report if there is one."""
+def _on_stdout(args: argparse.Namespace) -> list[str]:
+    """Returns the flags that print something else than the text of the plans."""
+    flags = {"--trace -": args.trace == STDOUT, "--csv -": args.csv == STDOUT, "--json": args.json}
+    return [flag for flag, is_given in flags.items() if is_given]
+
+
+def _print(args: argparse.Namespace, subjects: Sequence[Subject]) -> None:
+    """Writes the trace and the table. Prints what belongs on stdout, or the names of the files."""
+    plans, written = [subject.plan for subject in subjects], {"report": args.report}
+    for name, path, text_of in (("trace", args.trace, trace_text), ("csv", args.csv, csv_text)):
+        if path == STDOUT:
+            print(text_of(subjects), end="")
+        elif path is not None:
+            write_file(path, text_of(subjects), name)
+            written[name] = path
     if args.json:
         print(plans_to_json(plans), end="")
-    elif args.report is None:
-        print(text_report(plans), end="")
-    else:
-        print(f"report  {args.report}")
+    elif not _on_stdout(args):
+        lines = [f"{name:7} {path}\n" for name, path in written.items() if path is not None]
+        print("".join(lines) or text_report(plans), end="")

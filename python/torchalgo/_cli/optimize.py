@@ -65,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
 def _plan_training(args: argparse.Namespace) -> int:
     """Plans a training step, prints the plan, and writes it to a file if one is given."""
     for flag, value in (
-        ("-o", args.output), ("--report", args.report), ("--shapes", args.shapes),
-        ("--portable", args.portable), ("--timings", args.timings),
+        ("-o", args.output), ("--shapes", args.shapes), ("--portable", args.portable),
+        ("--timings", args.timings),
     ):  # fmt: skip
         if value:
             raise Error(
@@ -85,6 +85,8 @@ def _plan_training(args: argparse.Namespace) -> int:
     planned = optimize_training(model, random_inputs(model, args.input), plan=plan, **arguments)
     if args.plan_out is not None:
         planned.plan.save(args.plan_out)
+    if args.report is not None:
+        planned.report(args.report)
     texts = [json.loads(plans_to_json([region])) for region in planned.plan.regions]
     print_result(args, {"runs": planned.runs, "regions": texts}, planned.plan)
     return end_code(planned.is_interrupted, "the plan is of the costs measured so far")

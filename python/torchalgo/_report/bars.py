@@ -30,6 +30,7 @@ _TEXTS = {
     "without_limits": "the best plan without the limits",
     "optimum": "the best choice of all layers together (global optimum)",
     "fastest": "the fastest plan",
+    "staged": "one direction after the other",
 }
 
 

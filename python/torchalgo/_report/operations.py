@@ -36,7 +36,7 @@ class Operation:
     source: str = ""  # of the cost, as in PlanNode
     runner_up: str = ""
     regret: float | None = None
-    measured_us: float | None = None  # of an operation that is left to PyTorch
+    us: float | None = None  # predicted; of an operation that is left to PyTorch, measured
     packed_bytes: int | None = None
     note: str = ""  # why PyTorch runs it
     line: str = ""  # of the model's code
@@ -119,13 +119,21 @@ def _flow(plan: Plan, graph: _C.Graph, schedule: _C.Schedule) -> Flow:
 
 
 def _listed(plan: Plan) -> Iterable[Operation]:
-    """Yields the operations in the order of the plan; each layout change behind its producer."""
+    """Yields the operations in the order of the plan; each layout change behind its producer.
+
+    Those that are left to PyTorch come last.
+    """
     describe = _Describer(plan)
     for part in in_order(plan):
         if isinstance(part, PlanTransform):
             yield describe.transform(part)
         elif part.primitive:
             yield describe.node(part)
+    for item in plan.left_alone:
+        if item.name:
+            yield Operation(
+                "left", item.name, us=item.measured_us, note=item.note, line=item.source
+            )
 
 
 class _Describer:
@@ -145,14 +153,15 @@ class _Describer:
             fused=tuple(self._fused.get(node.name, ())),
             cost=cost_of(node, self._plan), source=node.cost_source,
             runner_up=runner_up_text(node), regret=regret_of(node, self._plan),
-            packed_bytes=node.packed_bytes, sizes=sizes,
+            us=node.predicted_us, packed_bytes=node.packed_bytes, sizes=sizes,
         )  # fmt: skip
 
     def transform(self, transform: PlanTransform, sizes: str = "") -> Operation:
         return Operation(
             "transform", transform.value, transform.problem, transform.primitive,
             transform.src, transform.dst,
-            cost=cost_of(transform, self._plan), sizes=sizes,
+            cost=cost_of(transform, self._plan), source=transform.cost_source,
+            us=transform.predicted_us, sizes=sizes,
         )  # fmt: skip
 
     def left(self, node: _C.Node, layouts: tuple[str, str], sizes: str) -> Operation:
@@ -162,5 +171,5 @@ class _Describer:
         note = known.note or why
         return Operation(
             "left", node.name, primitive=node.kind, src=layouts[0], dst=layouts[1],
-            measured_us=known.measured_us, note=note, line=known.source, sizes=sizes,
+            us=known.measured_us, note=note, line=known.source, sizes=sizes,
         )  # fmt: skip

@@ -16,33 +16,38 @@ from torchalgo._ir.plan import plans_to_json, unit_of
 from torchalgo._report.bars import bars_of
 from torchalgo._report.details import SOURCES, details_of
 from torchalgo._report.difference import Comparison
+from torchalgo._report.export import csv_text, trace_text
 from torchalgo._report.lanes import draw
-from torchalgo._report.operations import Operation, flow_of
-from torchalgo._report.subject import Subject
-from torchalgo._report.summary import facts_lines, proof_of, speed_of
+from torchalgo._report.operations import flow_of
+from torchalgo._report.subject import Subject, is_of_training
+from torchalgo._report.summary import errors_lines, facts_lines, proof_of, speed_of
 from torchalgo._report.texts import text_report
+from torchalgo._report.times import algorithm_name, rows_of, totals_of
 from torchalgo_cli.files import REPORT_SUFFIXES
 
 FOLDER = Path(__file__).parent
-ENDS = ("input", "output")
 
 
 def write_report(subjects: Sequence[Subject], path: Path, title: str = "") -> None:
-    """Writes a report to `path`, in the format of its suffix: .html, .txt or .json.
+    """Writes a report to `path`, in the format of its suffix: one of REPORT_SUFFIXES.
 
     Args:
         title: the name of the model or of its file, for the page's title. Empty: not known.
 
     Raises: torchalgo.Error for any other suffix, or if the file cannot be written.
     """
-    suffix, plans = path.suffix.lower(), [subject.plan for subject in subjects]
-    if suffix not in REPORT_SUFFIXES:
+    plans, name = [subject.plan for subject in subjects], path.name.lower()
+    if not name.endswith(REPORT_SUFFIXES):
         known = ", ".join(REPORT_SUFFIXES)
         raise Error(f"TA2010 report: {path} ends in {path.suffix!r}, expected one of {known}")
-    if suffix == ".html":
+    if name.endswith(".html"):
         text = html_page(subjects, title)
+    elif name.endswith(".csv"):
+        text = csv_text(subjects)
+    elif name.endswith(".trace.json"):
+        text = trace_text(subjects)
     else:
-        text = text_report(plans) if suffix == ".txt" else plans_to_json(plans)
+        text = text_report(plans) if name.endswith(".txt") else plans_to_json(plans)
     write_file(path, text, "report")
 
 
@@ -113,7 +118,7 @@ def section_of(subject: Subject, name: str) -> dict[str, Any]:
     facts = None if subject.find_facts is None else subject.find_facts()
     flow = flow_of(plan, subject.graph_text)
     rows = rows_of(flow.operations, unit)
-    planned = [op.problem for row in rows if (op := row["operation"]).kind == "planned"]
+    planned = [row.operation for row in rows if row.operation.kind == "planned"]
     used = {layout for op in flow.operations for layout in (op.src, op.dst) if layout}
     return {
         "id": name,
@@ -123,42 +128,20 @@ def section_of(subject: Subject, name: str) -> dict[str, Any]:
         "unit": unit,
         "speed": speed_of(plan),
         "proof": proof_of(plan),
+        "errors": errors_lines(plan),
         "facts": facts_lines(plan),
         "bars": bars_of(plan, facts, subject.measured),
         "flow": flow,
         "drawing": draw(flow),
         "rows": rows,
+        "totals": {
+            "stage": totals_of(rows, [row.stage for row in rows]),
+            "algorithm": totals_of(rows, [algorithm_name(row.operation) for row in rows]),
+        },
         "details": [details_of(operation, facts, unit) for operation in flow.operations],
         "left": sorted(plan.left_alone, key=lambda item: -(item.measured_us or 0.0)),
         "front": subject.front,
         "layouts": sorted(used),
-        "problem": planned[0] if planned else "",
+        "problem": planned[0].problem if planned else "",
+        "is_training": is_of_training(plan),
     }
-
-
-def rows_of(operations: Sequence[Operation], unit: str) -> list[dict[str, Any]]:
-    """Returns the rows of the table, the longest time first. Inputs and outputs have none.
-
-    A share is in percent of all times, and a bar in percent of the longest one.
-    """
-    timed = [
-        (_time_of(operation, unit), i, operation)
-        for i, operation in enumerate(operations)
-        if operation.kind not in ENDS
-    ]
-    timed.sort(key=lambda item: (-item[0], item[1]))
-    whole, most = sum(time for time, *_ in timed) or 1.0, timed[0][0] or 1.0 if timed else 1.0
-    return [
-        dict(index=i, operation=op, time=time, share=100 * time / whole, bar=100 * time / most)  # noqa: C408
-        for time, i, op in timed
-    ]
-
-
-def _time_of(operation: Operation, unit: str) -> float:
-    """Returns the predicted cost; for an op that is left to PyTorch its measured time.
-
-    Returns 0 if neither is known, or if the plan's unit is not time.
-    """
-    if operation.kind == "left" and unit == "us":
-        return operation.measured_us or 0.0
-    return operation.cost or 0.0

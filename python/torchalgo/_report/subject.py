@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchalgo import CallTimes, Front
@@ -34,3 +35,16 @@ class Subject:
         """The text of the graph, or None if it is not known."""
         proof = self.plan.proof
         return self.graph if self.graph is not None or proof is None else proof.graph
+
+
+def subjects_of(plans: Sequence[tuple[Plan, str | None]]) -> list[Subject]:
+    """Returns the plans of a file with their graphs. The regions of a training step get names."""
+    return [
+        Subject(plan, graph, name=f"Region {i}" if is_of_training(plan) else "")
+        for i, (plan, graph) in enumerate(plans, start=1)
+    ]
+
+
+def is_of_training(plan: Plan) -> bool:
+    """Returns whether the plan is of a region of a training step: it has gradients of weights."""
+    return any(node.problem.startswith("bwd_filter_") for node in plan.nodes)

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torchalgo import Error, check_plan
 from torchalgo._ir.plan import GuardVerdict, Plan, format_bytes
+from torchalgo._ir.plan.text import MOST_SHARES, coarse_type
 from torchalgo._ir.plan.units import gap_of, in_ms
-from torchalgo._report.texts import speed_line
+from torchalgo._report.subject import is_of_training
+from torchalgo._report.texts import baseline_text, speed_line
 
 NOT_CHECKED = (
     "This report did not check the proof, because the plan has none with it. Save the plan with"
@@ -47,10 +50,11 @@ def speed_of(plan: Plan) -> Speed:
     """Returns the guard's verdict. Without one, the speed is not known."""
     guard = plan.guard
     if guard is None:
-        return Speed(
-            "Not compared with PyTorch",
-            "There are no times of the whole model. torchalgo.optimize(model, inputs) takes them.",
-        )
+        what, how = "the whole model", "optimize(model, inputs)"
+        if is_of_training(plan):
+            what, how = "whole steps", "optimize_training(model, inputs)"
+        why = f"There are no times of {what}. torchalgo.{how} takes them."
+        return Speed("Not compared with PyTorch", why)
     if guard.rounds and guard.plan_uj is None:
         return _timed(guard)
     return Speed(_headline(guard), _sentence(speed_line(guard)))
@@ -65,7 +69,7 @@ def _timed(guard: GuardVerdict) -> Speed:
         headline=_headline(guard),
         sentence=_sentence(speed_line(guard)),
         before={
-            "label": f"before: PyTorch's {guard.baseline}",
+            "label": f"before: {baseline_text(guard)}",
             "text": in_ms(guard.baseline_us), "percent": unit * guard.baseline_us,
         },
         after={
@@ -82,7 +86,7 @@ def _headline(guard: GuardVerdict) -> str:
     if not guard.rounds:
         return "Not compared with PyTorch"
     if guard.runs == "baseline":
-        return f"No gain: PyTorch's {guard.baseline} runs"
+        return f"No gain: {baseline_text(guard)} runs"
     if guard.verdict != "faster":
         return f"No clear difference from {guard.baseline}"
     if guard.plan_uj is not None:
@@ -116,12 +120,15 @@ def _beside_measured(plan: Plan) -> list[str]:
     """Returns a sentence on the predicted time and the measured one, if there is one."""
     if plan.guard is None or not plan.guard.rounds or not plan.cost_us:
         return []
+    whole = in_ms(plan.guard.plan_us)
+    if plan.guard.is_of_step:
+        return [f"The sum is {in_ms(plan.cost_us)}, and a step of the whole model took {whole}."]
     left_us = sum(op.measured_us or 0.0 for op in plan.left_alone)
     ratio = plan.guard.plan_us / (plan.cost_us + left_us)
     of_torch = f", PyTorch's part takes {in_ms(left_us)}" if left_us > 0 else ""
     text = (
         f"The sum is {in_ms(plan.cost_us)}{of_torch}, and the whole model took"
-        f" {in_ms(plan.guard.plan_us)} ({ratio:.2f}x)."
+        f" {whole} ({ratio:.2f}x)."
     )
     if ratio > FAR_APART:
         text += " They are far apart: other programs may have run during one of the measurements."
@@ -162,7 +169,6 @@ def facts_lines(plan: Plan) -> list[tuple[str, str]]:
     lines.append(("model's own weights", _bytes(plan.plain_weight_bytes)))
     lines.append(("largest workspace", _bytes(plan.workspace_bytes)))
     lines += [(f"limit of {name}", f"at most {limit:g}") for name, limit in plan.limits.items()]
-    lines.append(("error of the outputs", _error(plan)))
     return lines
 
 
@@ -170,7 +176,27 @@ def _bytes(count: int | None) -> str:
     return "not known" if count is None else format_bytes(count)
 
 
-def _error(plan: Plan) -> str:
+# ---- types and errors ----------------------------------------------------------------------------
+
+
+def errors_lines(plan: Plan) -> list[tuple[str, str]]:
+    """Returns names and texts of the facts about types and errors, as far as they are known."""
+    calls = [node for node in plan.nodes if node.primitive]
+    counts = Counter(coarse_type(node) or "the type of the model" for node in calls)
+    worst = sorted(calls, key=lambda node: -(node.output_error or 0.0))[:MOST_SHARES]
+    compared = "compared with the given model"
+    known = [
+        ("error of the outputs", plan.rel_error, "relative L2 {:.1e}, " + compared),
+        ("worst single output", plan.worst_error, "{:.1e} of its size and the median size"),
+        ("error before planning", plan.capture_error, "relative L2 {:.1e}"),
+        ("predicted error", plan.predicted_error, "relative L2 {:.1e}"),
+        ("largest error that is allowed", plan.max_error, "relative L2 {:.1e}"),
+        ("validation inputs", plan.validation_error, "relative L2 at most {:.1e}"),
+    ]
+    lines = [("types of the calls", ", ".join(f"{n} in {name}" for name, n in counts.items()))]
+    lines += [(name, text.format(error)) for name, error, text in known if error is not None]
     if plan.rel_error is None:
-        return "not compared with the given model"
-    return f"relative L2 {plan.rel_error:.1e}, compared with the given model"
+        lines.append(("error of the outputs", f"not {compared}"))
+    if shares := [f"{node.name} {node.output_error:.1e}" for node in worst if node.output_error]:
+        lines.append(("largest errors of the outputs by", ", ".join(shares)))
+    return lines

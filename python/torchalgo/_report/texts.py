@@ -46,16 +46,26 @@ def speed_line(guard: GuardVerdict | None) -> str:
     if not guard.rounds or guard.plan_uj is not None:
         return guard_line(guard).removeprefix("guard: ")
     times = f"{guard.plan_us / 1000:.2f} ms against {guard.baseline_us / 1000:.2f} ms"
-    when = when_timed(guard)
+    baseline, plan, when = f"{guard.baseline}, the fastest baseline", "plan ", when_timed(guard)
+    since = ", since the plan is not faster"
+    if guard.is_of_step:
+        baseline, plan, times = guard.baseline, "", f"a step of {times}"
+        if guard.reason:
+            since, when = "", f"{when}; {guard.reason}"
     if guard.runs == "baseline":
-        return f"PyTorch's {guard.baseline} runs, since the plan is not faster: plan {times}{when}"
+        return f"{baseline_text(guard)} runs{since}: {plan}{times}{when}"
     when += "; the best plan in one layout runs" if guard.runs == "single_layout" else ""
     if guard.verdict != "faster":
-        return f"no clear difference from {guard.baseline}, the fastest baseline: {times}{when}"
+        return f"no clear difference from {baseline}: {times}{when}"
     return (
-        f"{1 / guard.ratio:.2f}x as fast as {guard.baseline}, the fastest baseline: {times}"
+        f"{1 / guard.ratio:.2f}x as fast as {baseline}: {times}"
         f" [95 %: {1 / guard.high:.2f}x to {1 / guard.low:.2f}x]{when}"
     )
+
+
+def baseline_text(guard: GuardVerdict) -> str:
+    """Returns a text for the baseline, such as "PyTorch's frozen"."""
+    return guard.baseline if guard.is_of_step else f"PyTorch's {guard.baseline}"
 
 
 def _error_line(plans: Sequence[Plan]) -> str:

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from torch import nn
 
@@ -49,6 +49,9 @@ from torchalgo._run.captured import CapturedCalls
 from torchalgo._run.exported import exported_bytes
 from torchalgo._run.planned_calls import PlannedCalls
 from torchalgo._run.shape_dispatch import join
+
+if TYPE_CHECKING:
+    from torchalgo._report.subject import Subject
 
 TRIAL_S = 60.0  # seconds for convolutions in channels_last that were not measured
 BINDING_SHARE = 0.6  # of the time of a report, for building the modules of other plans
@@ -456,14 +459,15 @@ class Optimized(PlannedCalls):
     ) -> None:
         """Writes a report of all plans to a file. Measures nothing unless `measure_s` is given.
 
-        An .html file is one page that works offline. docs/report.md says how to read it.
+        An .html file is one page that works offline. A .csv file has a line for each operation, and
+        a .trace.json file opens in Perfetto. docs/report.md says how to read them.
 
             fast.report("report.html")
             fast.report("report.html", front=fast.pareto("weights", max_points=8))
             fast.report("report.html", measure_s=60)
 
         Args:
-            path: the file. Its suffix selects the format: .html, .txt or .json.
+            path: the file. Its suffix selects the format: .html, .txt, .csv, .trace.json or .json.
             front: a front of `pareto`, which the page then shows. If there are several plans, it is
                 shown with the first one.
             measure_s: times the first plan beside the plans of `alternatives`, for about so many
@@ -479,14 +483,11 @@ class Optimized(PlannedCalls):
                 " returns"
             )
         from torchalgo._report.page import write_report
-        from torchalgo._report.subject import Subject
 
         model = None if self._original is None else type(self._original.model).__name__
-        results = self._known("report")
-        measured = None
+        measured, subjects = None, report_subjects(self)
         if measure_s is not None:
-            measured = self._timed_beside_alternatives(results[0], measure_s)
-        subjects = [Subject(each.plan, each.graph, each.find_facts) for each in results]
+            measured = self._timed_beside_alternatives(self._known("report")[0], measure_s)
         subjects[0] = dataclasses.replace(subjects[0], front=front, measured=measured)
         write_report(subjects, path_of(path, "report"), model or "")
 
@@ -582,6 +583,14 @@ class Optimized(PlannedCalls):
         with quiet_jit():
             data: bytes = module.save_to_buffer(_extra_files=self._extra_files())
         return data
+
+
+def report_subjects(optimized: Optimized) -> list[Subject]:
+    """Returns the plans with what their run knows of them, for reports."""
+    from torchalgo._report.subject import Subject
+
+    known = optimized._known("report")
+    return [Subject(each.plan, each.graph, each.find_facts) for each in known]
 
 
 def _join(modules: Sequence[ScriptModule], results: Sequence[Result]) -> ScriptModule:

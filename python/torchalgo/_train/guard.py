@@ -19,7 +19,7 @@ from torchalgo._base.overlap import one_at_a_time
 from torchalgo._base.stats import is_faster
 from torchalgo._base.time_budget import Deadline
 from torchalgo._capture.settings import cpu_autocasts_to_bf16
-from torchalgo._ir.plan import GuardVerdict
+from torchalgo._ir.plan import AS_GIVEN, GuardVerdict
 from torchalgo._measure.guard import (
     CLEAR_ROUNDS,
     PLAN,
@@ -35,7 +35,7 @@ from torchalgo._train.known_ops import is_altered
 from torchalgo._train.module import TrainingModule
 
 ROUNDS = 6  # the fewest with which a clean sweep is significant
-AS_GIVEN, CHANNELS_LAST = "the model as it was given", "the model in channels_last"
+CHANNELS_LAST = "the model in channels_last"
 
 Side = tuple[torch.nn.Module, Callable[..., Any]]  # the owner of the parameters, and what runs
 

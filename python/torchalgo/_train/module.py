@@ -7,16 +7,18 @@ import copy
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
 
 from torchalgo import _C
+from torchalgo._base.read_file import path_of
 from torchalgo._base.user_warning import warn_user
 from torchalgo._ir.plan import GuardVerdict
 from torchalgo._train.known_ops import is_altered
-from torchalgo._train.plan import TrainingPlan
+from torchalgo._train.plan import TrainingPlan, noted_regions
 from torchalgo._train.region import PlannedRegion, why_transformed
 from torchalgo._train.trace import Traced
 
@@ -196,6 +198,30 @@ class TrainingModule(nn.Module):
         """Notes the verdict in `plan`. From now on, the faster one of both runs, see `runs`."""
         runs = "baseline" if verdict is not None and verdict.runs == "baseline" else "plan"
         self.__dict__.update(plan=dataclasses.replace(self.plan, guard=verdict), runs=runs)
+
+    def report(self, path: str | Path) -> None:
+        """Writes a report of the plan to a file. docs/report.md says how to read it.
+
+            planned.report("report.html")
+
+        Args:
+            path: the file. Its suffix selects the format: .html, .txt, .csv, .trace.json or .json.
+
+        Raises: torchalgo.Error for any other suffix, if no part of the model has a plan, or if the
+            file cannot be written.
+        """
+        from torchalgo._report.page import write_report
+        from torchalgo._report.subject import subjects_of
+
+        if not self.plan.regions:
+            raise _C.Error(
+                "TA1408 report: the model runs as it was given, since no part of it has a plan;"
+                " planned.plan.left_alone lists what PyTorch runs"
+            )
+        plans = zip(noted_regions(self.plan), self.plan.graphs, strict=True)
+        write_report(
+            subjects_of(list(plans)), path_of(path, "report"), type(self._original).__name__
+        )
 
     @property
     def planned_runs(self) -> int:

@@ -84,7 +84,10 @@ def plan_training(
         )
         setattr(traced.whole, name, regions[name])
     saved = [each for run in runs.values() for each in run.saved]
-    plan = TrainingPlan([run.plan for run in runs.values()], saved, traced.left_alone)
+    graphs = [run.part.graph.to_text() for run in runs.values()]
+    plan = TrainingPlan(
+        [run.plan for run in runs.values()], saved, traced.left_alone, graphs=graphs
+    )
     shapes = [x.shape for x in inputs]
     planned = TrainingModule(model, traced, regions, plan, shapes, options.autocast)
     planned.is_interrupted = any(run.is_interrupted for run in runs.values())

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from torchalgo._ir.plan import (
     GuardVerdict,
+    LeftAlone,
     Plan,
     PlanNode,
     format_bytes,
@@ -67,6 +69,8 @@ class TrainingPlan(ShownAsText):
     saved: list[SavedTensor] = field(default_factory=list)  # empty if the plan is from a file
     left_alone: list[str] = field(default_factory=list)  # operations that PyTorch runs
     guard: GuardVerdict | None = None  # None if it was not timed
+    # The graphs of the regions, for reports; empty if the plan is from a file.
+    graphs: list[str] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def predicted_us(self) -> float:
@@ -79,13 +83,15 @@ class TrainingPlan(ShownAsText):
         return [layer for plan in self.regions for layer in _layers(plan)]
 
     def save(self, path: str | Path) -> None:
-        """Writes the plans of the regions to a file. Raises torchalgo.Error if that fails."""
-        save_plans(self.regions, path)
+        """Writes the plan to a file. Raises torchalgo.Error if that fails."""
+        save_plans(noted_regions(self), path)
 
     @classmethod
     def load(cls, path: str | Path) -> TrainingPlan:
         """Reads a file that `save` wrote. Raises torchalgo.Error if it is damaged or missing."""
-        return cls(read_plans(path))
+        first, *_ = regions = read_plans(path)
+        plain = [dataclasses.replace(region, guard=None, left_alone=[]) for region in regions]
+        return cls(plain, left_alone=[op.name for op in first.left_alone], guard=first.guard)
 
     def __repr__(self) -> str:
         number = f"{len(self.layers)} convolutions in {len(self.regions)} regions"
@@ -93,6 +99,18 @@ class TrainingPlan(ShownAsText):
 
     def __str__(self) -> str:
         return "\n".join([*_table(self.layers), "", *_summary(self)])
+
+
+def noted_regions(plan: TrainingPlan) -> list[Plan]:
+    """Returns the regions with what is known of the whole step, for files and reports.
+
+    Each has the verdict, and the first one lists what is left to PyTorch.
+    """
+    left = [LeftAlone(name, "it is in no region that has a plan") for name in plan.left_alone]
+    return [
+        dataclasses.replace(region, guard=plan.guard, left_alone=[] if i else left)
+        for i, region in enumerate(plan.regions)
+    ]
 
 
 def is_gradient(node: PlanNode) -> bool:

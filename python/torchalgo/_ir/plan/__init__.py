@@ -5,6 +5,7 @@ A plan's file is JSON, without pickle, code or paths.
 """
 
 from .parts import (
+    AS_GIVEN,
     LAYOUTS,
     MOST_WAITING,
     OBJECTIVES,
@@ -36,6 +37,7 @@ from .units import (
 )
 
 __all__ = [
+    "AS_GIVEN",
     "LAYOUTS",
     "MOST_WAITING",
     "OBJECTIVES",

@@ -11,6 +11,7 @@ from typing import Literal
 from .json_codec import IF_SET, MAY_LACK, decode, encode, parse_json
 
 TICKS_PER_US = 1024 * 1000
+AS_GIVEN = "the model as it was given"  # the baseline of a training step
 MOST_WAITING = 0.15  # part of the time; times of a process that waited longer are not kept
 
 Layout = Literal["nchw", "nhwc", "nhwc.bf16", "nChw16c"]
@@ -137,6 +138,11 @@ class GuardVerdict:
         Such times are not kept for later runs.
         """
         return self.waited > MOST_WAITING
+
+    @property
+    def is_of_step(self) -> bool:
+        """Returns whether training steps were timed, and not calls of a model."""
+        return self.baseline == AS_GIVEN
 
     def to_json(self) -> str:
         return json.dumps(encode(self), allow_nan=False)

@@ -262,7 +262,7 @@ def guard_line(guard: GuardVerdict) -> str:
     if not guard.rounds:
         return f"guard: {guard.reason or guard.verdict}; {runs_text(guard)}"
     plan, baseline = in_ms(guard.plan_us), in_ms(guard.baseline_us)
-    words, head = {"faster": "faster than", "slower": "slower than"}, ""
+    words, head = {"faster": "faster than", "slower": "slower than"}, "steps: " * guard.is_of_step
     if guard.plan_uj is not None and guard.baseline_uj is not None:
         words, head = {"faster": "less than", "slower": "more than"}, f"{guard.objective} "
         plan, baseline = (
@@ -270,9 +270,9 @@ def guard_line(guard: GuardVerdict) -> str:
             for uj, us in ((guard.plan_uj, plan), (guard.baseline_uj, baseline))
         )
     text = (
-        f"guard: {head}{words.get(guard.verdict, 'no clear difference from')} baseline"
-        f" {guard.baseline}: {plan} against {baseline}, ratio"
-        f" {guard.ratio:.3f} [95 %: {guard.low:.3f} to {guard.high:.3f}]"
+        f"guard: {head}{words.get(guard.verdict, 'no clear difference from')}"
+        f" {'' if guard.is_of_step else 'baseline '}{guard.baseline}: {plan} against {baseline},"
+        f" ratio {guard.ratio:.3f} [95 %: {guard.low:.3f} to {guard.high:.3f}]"
         f" in {guard.rounds} rounds; {runs_text(guard)}{when_timed(guard)}"
     )
     if guard.second_us is not None:
