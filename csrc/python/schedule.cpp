@@ -18,6 +18,7 @@
 #include "python/module.h"
 #include "write/content_hash.h"
 #include "write/packed_step.h"
+#include "write/problem_code.h"
 
 namespace py = pybind11;
 
@@ -95,6 +96,8 @@ void bind_schedule(py::module_& m) {
         py::arg("graph"), py::arg("candidates"));
   m.def("memory_need", py::overload_cast<const Graph&, const std::vector<Candidate>&>(&memory_need),
         py::arg("graph"), py::arg("transforms"));
+  m.def("problem_code",
+        [](const std::string& problem) { return problem_code(parse_problem(problem)); });
   m.def("slice_begin", [](const std::string& problem) {
     const auto slice = std::get<SliceProblem>(parse_problem(problem));
     return slice.begin * slice.h * slice.w;

@@ -394,6 +394,7 @@ def constant_bytes(candidates: Candidates) -> list[list[int]]: ...  # as by_anch
 def memory_need(graph: Graph, candidates: Candidates) -> list[list[int]]: ...  # as by_anchor
 @overload
 def memory_need(graph: Graph, transforms: Sequence[Candidate]) -> list[int]: ...
+def problem_code(problem: str) -> str: ...  # statements of C++ that make the variable `problem`
 def slice_begin(problem: str) -> int: ...  # elements before the part, in any layout but nhwc
 def content_hash(data: bytes) -> int: ...  # of the weights of an emitted program
 

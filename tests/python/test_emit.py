@@ -16,6 +16,7 @@ import torchalgo
 from torchalgo import _C
 from torchalgo._emit.arena import ALIGNMENT, Block, place
 from torchalgo._emit.folder import ISAS, identifier
+from torchalgo._emit.sources import sources_for
 from torchalgo._emit.tables import in_comment
 from torchalgo_cli import main
 
@@ -462,3 +463,43 @@ def test_blocks_of_one_step_never_overlap() -> None:
                 if a.first <= b.last and b.first <= a.last:
                     is_before = arena.offsets[i] + a.bytes <= arena.offsets[j]
                     assert is_before or arena.offsets[j] + b.bytes <= arena.offsets[i]
+
+
+CONV = "n1c32h8w9_k32r3s5_st2x1_pad1x2_dil1x2_g4"
+PROBLEMS = (
+    f"fwd_f32_{CONV}+bias+add+leaky_relu0.1", f"bwd_data_bf16_{CONV}+bias+clamp-1x1.5",
+    "fwd_f32_n1c3d8h8w8_k4t3r3s3_st1x2x2_pad1x1x1_dil1x1x1_g1", "avgpool_f32_n1c2048h7w7_p1q1",
+    "maxpool_f32_n1c64h112w112_r3s3_st2x2_pad1x1_dil1x1_ceil",
+    "avgpool_f32_n1c8h9w9_r3s2_st1x2_pad1x0_exclpad", "mul_f32_n1c64h56w56_channelwise+relu",
+    "sub_f32_n1c64h56w56", "elu0.5_f32_n1c64h56w56", "scaleshift_f32_n1c64h56w56+relu",
+    "rmsnorm_f32_n1c96h56w56_eps1e-06", "groupnorm_f32_n1c64h56w56_g32_eps1e-05+silu",
+    "concat_f32_n1c58x58h28w28_shuffle2", "slice_f32_n1c116h28w28_k58from58",
+    "shuffle_f32_n1c116h28w28_g2", "pixelshuffle_f32_n1c64h56w56_x2",
+    "nearest_f32_n1c64h7w7_x2x2", "bilinear_f32_n1c64h7w7_p13q9_align",
+    "linear_f32_n1c2048_k1000+bias", "transform_f32_n1c64h56w56_nhwc_nChw16c",
+    "chain_f32_n1c24h56w56_mul_k144r1s1_st1x1_pad0x0_dil1x1_g1+bias+relu6"
+    "_k144r3s3_st1x1_pad1x1_dil1x1_g144+bias",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_programs_make_the_problems_of_their_steps(tmp_path: Path) -> None:
+    sources = sources_for(())
+    for path, text in sources.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    codes = {
+        text: f"[]() -> Problem {{ {_C.problem_code(text)} return problem; }}()"
+        for text in PROBLEMS
+    }
+    made = [f'same(parse_problem("{text}"), {code})' for text, code in codes.items()]
+    program = tmp_path / "main.cpp"
+    program.write_text(
+        '#include "ir/problem.h"\nusing namespace torchalgo;\n'
+        "static int same(const Problem& one, const Problem& other) { return one == other; }\n"
+        f"int main() {{ return {len(PROBLEMS)} - ({' + '.join(made)}); }}\n"
+    )
+    needed = [tmp_path / path for path in sources if re.fullmatch(r"(ir|base)/\w+\.cpp", path)]
+    command = ["g++", "-std=c++20", "-pthread", f"-I{tmp_path}", program, *needed]
+    subprocess.run([*command, "-o", tmp_path / "main"], check=True)
+    assert subprocess.run([tmp_path / "main"]).returncode == 0

@@ -93,7 +93,7 @@ void bind_all(const Program& program, Network& network, char* weights) {
   std::size_t at = 0;
   for (const Step& step : program.steps) {
     TORCHALGO_ASSERT(step.src.size() <= kMostInputs);
-    const Problem& problem = problems.emplace_back(parse_problem(step.problem));
+    const Problem& problem = problems.emplace_back(step.problem());
     BoundStep bound = {step.bind(problem), {}};
     TORCHALGO_ASSERT(bound.kernel.workspace_bytes <= step.workspace_bytes);
     const auto floats =

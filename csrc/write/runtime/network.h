@@ -25,7 +25,7 @@ struct Place {
 
 struct Step {
   cpu::PlainKernel (*bind)(const Problem& problem);
-  const char* problem = nullptr;
+  Problem (*problem)();
   std::span<const Place> src;
   Place residual, dst, workspace;
   std::int64_t workspace_bytes = 0;

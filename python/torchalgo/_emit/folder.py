@@ -158,6 +158,7 @@ def _words_of_set(isa: str, network: Network) -> dict[str, str]:
         else f"namespace {isa}_isa {{}}\nnamespace default_isa = {isa}_isa;",
         "runs_here": " && ".join(supports) or "true",
         "depthwise_filters": " ".join(f"X{each}" for each in _fast_filters(network)),
+        "strassen": str(any("strassen" in c.primitive.name for c in network.calls)).lower(),
         "other_pixels": str(network.has_other_pixels).lower(),
     }
 

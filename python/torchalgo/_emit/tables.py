@@ -49,13 +49,13 @@ def _step(number: int, call: Call) -> str:
         f"       return bind_step(cpu::{call.file}(kIsa), {_text(call.primitive.name)}, problem,\n"
         f"                        {src}, {dst}, device());\n"
         f"     }},\n"
-        f"     {_text(call.problem)},\n"
+        f"     []() -> Problem {{ {_C.problem_code(call.problem)} return problem; }},\n"
         f"     kSrc{number}, {places}, {call.workspace_bytes}}},"
     )
 
 
 def _text(text: str) -> str:
-    """Returns a literal. Names of primitives and problems have no other signs than these."""
+    """Returns a literal. Names of primitives have no other signs than these."""
     assert re.fullmatch(r"[A-Za-z0-9_.+=,{}@x:-]*", text), text
     return f'"{text}"'
 
