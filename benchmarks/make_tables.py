@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import board_page
+import board_plot
 import layer_page
 import model_page
 import peer_page
@@ -79,7 +80,7 @@ def board_texts(args: argparse.Namespace) -> dict[Path, str]:
     )
     page = args.page or ROOT / "docs/board.md"
     if args.what == "board" and not args.check:
-        board_page.draw_all(records, page.parent / board_page.IMAGES)
+        board_plot.draw_all(records, page.parent / board_page.IMAGES)
     layers = read_records([BOARD_LAYERS], "layers") if BOARD_LAYERS.exists() else []
     tables = board_page.make_tables(records)
     return {

@@ -438,9 +438,7 @@ def test_the_report_is_html_text_or_json(fast: torchalgo.Optimized, tmp_path: Pa
     assert "http:" not in html and "https:" not in html
     assert (tmp_path / "report.txt").read_text() == f"{fast.plan}\n"
     assert torchalgo.load_plan(tmp_path / "report.json") == fast.plan
-    with pytest.raises(
-        torchalgo.Error, match=r"ends in '.pdf', expected one of .html, .txt, .json"
-    ):
+    with pytest.raises(torchalgo.Error, match=r"ends in '.pdf', expected one of .html, .txt, .csv"):
         fast.report(tmp_path / "report.pdf")
 
 

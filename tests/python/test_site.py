@@ -58,7 +58,7 @@ def test_the_reference_of_commands_has_each_command_and_verb() -> None:
 def test_the_reference_of_names_has_each_public_name() -> None:
     text = "".join(text for name, text in site_pages.made_pages().items() if "reference/" in name)
     explained = set(re.findall(r"^::: torchalgo\.(\w+)$", text, re.MULTILINE))
-    modules = {"backends", "dynamo", "nn", "pbqp", "__version__"}
+    modules = {"backends", "dynamo", "nn", "pbqp", "tune", "__version__"}
     assert explained == set(torchalgo.__all__) - modules
     for module in ("nn", "dynamo", "pbqp", "tune", "backends"):
         assert f"::: torchalgo.{module}." in text

@@ -49,6 +49,11 @@ def is_convolution(problem: str) -> bool:
     return problem.startswith(("fwd_", "bwd_data_", "bwd_filter_"))
 
 
+def is_weight_gradient(problem: str) -> bool:
+    """Returns whether a problem computes the gradient of a convolution's weights."""
+    return problem.startswith("bwd_filter_")
+
+
 def has_convolution(problem: str) -> bool:
     """Returns whether `problem` is a convolution or a chain of them."""
     return problem.startswith(("fwd_", "bwd_data_", "bwd_filter_", "chain_"))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torchalgo import CallTimes, Front
 from torchalgo._ir.facts import FindFacts
 from torchalgo._ir.plan import Plan, planned_shapes, shapes_text
+from torchalgo._ir.problems import is_weight_gradient
 
 
 @dataclass(frozen=True)
@@ -47,4 +48,4 @@ def subjects_of(plans: Sequence[tuple[Plan, str | None]]) -> list[Subject]:
 
 def is_of_training(plan: Plan) -> bool:
     """Returns whether the plan is of a region of a training step: it has gradients of weights."""
-    return any(node.problem.startswith("bwd_filter_") for node in plan.nodes)
+    return any(is_weight_gradient(node.problem) for node in plan.nodes)
