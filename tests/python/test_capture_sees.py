@@ -256,7 +256,7 @@ def test_lint_restores_the_values_of_buffers() -> None:
 
 
 class ReadsItsWidth(nn.Module):
-    """Nothing else may capture this class: the first capture of a process has another name."""
+    """Only one test captures this class, because torch names the first capture otherwise."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -54,7 +54,7 @@ def test_an_exception_that_nothing_needs_is_found() -> None:
     assert found == ["EXCEPTIONS: _lint no longer imports _plan"]
 
 
-# What `import torchalgo` loads. The rest is loaded when it is first used: that takes much longer.
+# The modules that `import torchalgo` loads. Other modules take longer, and load at their first use.
 AT_ONCE = {
     "_C", "_api", "_base", "_ir", "backends", "dynamo", "functional", "nn", "pbqp", "verify",
 }  # fmt: skip
