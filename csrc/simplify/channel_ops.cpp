@@ -27,17 +27,31 @@ using Sizes = std::vector<std::int64_t>;
 bool is_channels(std::optional<std::int64_t> dim) { return dim == 1 || dim == -3; }
 
 bool swaps_groups(Node node) {
-  if (node.is("aten::permute")) {
-    return constant_ints(node.input(1)) == Sizes{0, 2, 1, 3, 4};
-  }
-  if (!node.is("aten::transpose")) return false;
+  if (!node.is("aten::transpose")) return is_permute(node, {0, 2, 1, 3, 4});
   const auto a = constant_int(node.input(1)), b = constant_int(node.input(2));
   return a && b && std::min(*a, *b) == 1 && std::max(*a, *b) == 2;
 }
 
+// Returns true for the permute of [n, c, f, f, h, w] to [n, c, h, f, w, f].
+bool interleaves_pixels(Node node) { return is_permute(node, {0, 1, 4, 2, 5, 3}); }
+
+// Returns true if the number is always `factor` times the size of a dimension of `src`.
+bool is_multiple_of(Value number, Value src, std::int64_t dim, std::int64_t factor) {
+  if (factor == 1) return dimension_of(number, src) == dim;
+  while (number.node().is("aten::Int", "prim::NumToTensor")) number = number.node().input(0);
+  const Node product = number.node();
+  if (!product.is("aten::mul")) return false;
+  const auto is_product = [&](std::size_t size, std::size_t by) {
+    return dimension_of(product.input(size), src) == dim &&
+           constant_scalar(product.input(by)) == static_cast<double>(factor);
+  };
+  return is_product(0, 1) || is_product(1, 0);
+}
+
 struct Shuffle : GraphPart {
-  std::int64_t groups;
-  bool is_pinned;  // it is one for the seen height and width only
+  const char* op;
+  std::int64_t groups;  // or the factor of a pixel shuffle
+  bool is_pinned;       // it is one for the seen height and width only
 };
 
 class ChannelOps {
@@ -79,27 +93,36 @@ class ChannelOps {
     if (is_whole_slice(node) || node.is("aten::alias")) replace(node, node.input(0));
   }
 
-  // Returns the shuffle that ends with `last`. Its sizes must be those of the source for every
-  // input, not only for the example. Or they are constants, perhaps but for the batch, as in graphs
-  // of torch.export: then the program fails for other sizes. If the batch is -1, images of other
-  // sizes count as more or fewer images, so the sizes must be pinned.
+  // Returns the shuffle of channels or of pixels that ends with `last`. Its sizes must follow from
+  // those of the source for every input, not only for the example. Or they are constants, perhaps
+  // but for the batch, as in graphs of torch.export: then the program fails for other sizes. If the
+  // batch is -1, images of other sizes count as more or fewer images, so the sizes must be pinned.
+  // So must those of a pixel shuffle, whose constants fit images of another shape too.
   [[nodiscard]] std::optional<Shuffle> match_shuffle(Node last) const {
     if (!is_view(last)) return std::nullopt;
     Node swap = last.input(0).node();
-    if (swap.is("aten::contiguous")) swap = swap.input(0).node();
-    if (!swaps_groups(swap)) return std::nullopt;
+    if (swap.is("aten::contiguous", "aten::clone")) swap = swap.input(0).node();
+    const bool is_of_pixels = interleaves_pixels(swap);
+    if (!is_of_pixels && !swaps_groups(swap)) return std::nullopt;
     Node first = swap.input(0).node();
     if (!is_view(first)) return std::nullopt;
     Value src = first.input(0);
     const Sizes *sizes = sizes_seen(src), *split = sizes_seen(first.output()),
                 *back = sizes_seen(last.output());
     if (sizes == nullptr || split == nullptr || back == nullptr) return std::nullopt;
-    if (sizes->size() != 4 || split->size() != 5 || *back != *sizes) return std::nullopt;
-    const std::int64_t groups = (*split)[1];
-    const Sizes expected = {(*sizes)[0], groups, (*sizes)[1] / groups, (*sizes)[2], (*sizes)[3]};
-    if (groups < 2 || (*split)[2] < 2 || *split != expected) return std::nullopt;
-    const bool is_constant = asks_for(first, expected, src) && asks_for(last, *sizes, src);
-    if (!is_constant && !(splits(first, src, groups) && restores_sizes(last, src))) {
+    if (sizes->size() != 4 || split->size() != (is_of_pixels ? 6 : 5)) return std::nullopt;
+    const std::int64_t n = (*sizes)[0], h = (*sizes)[2], w = (*sizes)[3];
+    const std::int64_t groups = (*split)[is_of_pixels ? 2 : 1];
+    if (groups < 2) return std::nullopt;
+    const std::int64_t parts = is_of_pixels ? groups * groups : groups, each = (*sizes)[1] / parts;
+    const std::int64_t factor = is_of_pixels ? groups : 1;
+    const Sizes divided =
+        is_of_pixels ? Sizes{n, each, groups, groups, h, w} : Sizes{n, groups, each, h, w};
+    const Sizes joined = {n, (*sizes)[1] / (factor * factor), h * factor, w * factor};
+    if (*split != divided || *back != joined) return std::nullopt;
+    if (!is_of_pixels && each < 2) return std::nullopt;
+    const bool is_constant = asks_for(first, divided, src) && asks_for(last, joined, src);
+    if (!is_constant && !(splits(first, src, divided) && joins(last, src, factor))) {
       return std::nullopt;
     }
     const auto leaves_batch_open = [](Node view) {
@@ -107,15 +130,20 @@ class ChannelOps {
       return numbers && numbers->front() == -1;
     };
     const bool is_pinned = leaves_batch_open(first) || leaves_batch_open(last);
-    return Shuffle{{last, {src}}, groups, is_pinned};
+    return Shuffle{{last, {src}},
+                   is_of_pixels ? "aten::pixel_shuffle" : "aten::channel_shuffle",
+                   groups,
+                   is_pinned || (is_of_pixels && is_constant)};
   }
 
-  // Returns true if `view` asks for `sizes` by constants. The batch may also be -1, or be read from
-  // `src`.
+  // Returns true if `view` asks for `sizes` by constants. One of them may be -1, or the batch may
+  // be read from `src`.
   [[nodiscard]] static bool asks_for(Node view, const Sizes& sizes, Value src) {
-    if (auto numbers = constant_ints(view.input(1))) {
-      if (!numbers->empty() && numbers->front() == -1) numbers->front() = sizes.front();
-      return *numbers == sizes;
+    if (const auto numbers = constant_ints(view.input(1))) {
+      const auto fits = [](std::int64_t number, std::int64_t size) {
+        return number == size || number == -1;
+      };
+      return std::equal(numbers->begin(), numbers->end(), sizes.begin(), sizes.end(), fits);
     }
     const std::vector<Value> numbers = sizes_of_view(view);
     if (numbers.size() != sizes.size() || dimension_of(numbers[0], src) != 0) return false;
@@ -125,17 +153,26 @@ class ChannelOps {
     return true;
   }
 
-  [[nodiscard]] static bool splits(Node view, Value src, std::int64_t groups) {
-    const std::vector<Value> five = sizes_of_view(view);
-    return five.size() == 5 && constant_int(five[1]) == groups && dimension_of(five[0], src) == 0 &&
-           dimension_of(five[3], src) == 2 && dimension_of(five[4], src) == 3;
+  // Returns true if `view` divides the channels of `src`, and nothing else. All sizes are given but
+  // one of them, which the number of elements proves.
+  [[nodiscard]] static bool splits(Node view, Value src, const Sizes& divided) {
+    const std::vector<Value> numbers = sizes_of_view(view);
+    const std::size_t rank = divided.size();
+    if (numbers.size() != rank || dimension_of(numbers[0], src) != 0 ||
+        dimension_of(numbers[rank - 2], src) != 2 || dimension_of(numbers[rank - 1], src) != 3) {
+      return false;
+    }
+    int open = 0;
+    for (std::size_t i = 1; i < rank - 2; ++i) open += constant_int(numbers[i]) != divided[i];
+    return open <= 1;
   }
 
-  [[nodiscard]] static bool restores_sizes(Node view, Value src) {
-    if (is_shape_of(view.input(1), src)) return true;
+  // Returns true if `view` makes [n, ?, h * factor, w * factor] of `src`, [n, c, h, w].
+  [[nodiscard]] static bool joins(Node view, Value src, std::int64_t factor) {
+    if (factor == 1 && is_shape_of(view.input(1), src)) return true;
     const std::vector<Value> four = sizes_of_view(view);
-    return four.size() == 4 && dimension_of(four[0], src) == 0 && dimension_of(four[2], src) == 2 &&
-           dimension_of(four[3], src) == 3;
+    return four.size() == 4 && dimension_of(four[0], src) == 0 &&
+           is_multiple_of(four[2], src, 2, factor) && is_multiple_of(four[3], src, 3, factor);
   }
 
   Value name_shuffle(const Shuffle& shuffle, const script::Builder& at) {
@@ -144,7 +181,7 @@ class ChannelOps {
       const Sizes sizes = *sizes_seen(src);
       for (const std::int64_t dim : {2, 3}) pin_size(src, dim, sizes[dim], shuffle.last);
     }
-    const Value made = at.call("aten::channel_shuffle", {src, shuffle.groups});
+    const Value made = at.call(shuffle.op, {src, shuffle.groups});
     seen_[made] = seen_.at(shuffle.last.output());
     return made;
   }

@@ -134,7 +134,7 @@ bool copy_pads(const script::Graph& graph);
 
 /// Replaces the ways in which models write operations on channels by ops that import_graph can
 /// read:
-/// - view, transpose, view becomes channel_shuffle.
+/// - view, transpose, view becomes channel_shuffle; view, permute, view becomes pixel_shuffle.
 /// - The parts of a chunk or split become narrows. The number of channels is read from `seen`.
 /// - A cat of all parts of a tensor becomes that tensor.
 /// - A slice that takes everything is removed.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-__version__ = "0.1.0"
+__version__ = "0.2.0"
