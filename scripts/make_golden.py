@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 import torchalgo
-from torchalgo._base.quiet_jit import quiet_jit
+from torchalgo._base.overlap import quiet_jit
 from torchalgo._C import matches_name
 from torchalgo._db import CostStore, DeviceCosts, Environment, Refusal
 from torchalgo._db.row import MEASURED_KINDS, Verdict

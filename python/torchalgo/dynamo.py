@@ -197,7 +197,7 @@ def _graphs_of(compiled: nn.Module | None, what: str) -> list[CompiledGraph]:
 
 def _report_of(graph: CompiledGraph) -> GraphReport:
     sets = graph.weight_sets
-    reasons = Counter(graph.counts.not_planned)
+    reasons = Counter(graph.not_planned)
     for each in sets:
         for optimized in each.modules():
             reasons.update(optimized.original_runs)
@@ -209,9 +209,9 @@ def _report_of(graph: CompiledGraph) -> GraphReport:
     }
     return GraphReport(
         len(graph.inputs.weights),
-        graph.counts.calls,
+        graph.calls,
         plans,
         dict(reasons),
-        graph.counts.repacked,
+        graph.repacked,
         len(sets),
     )

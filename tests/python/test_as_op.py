@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import torchalgo
 from support.nets import arguments, make_net, run_plan
-from torchalgo._base.fake_errors import fake_mode
+from torchalgo._capture.fake_run import fake_mode
 from torchalgo._run.planned_calls import _is_plain
 
 pytestmark = pytest.mark.filterwarnings("ignore:torchalgo. ", "ignore:The .grad attribute")

@@ -160,8 +160,14 @@ def keep(model: Any, y: Tensor) -> Tensor:
     return y + model.cache
 
 
-@pytest.mark.parametrize("head", [keep, lambda m, y: setattr(m, "cache", y) or y])
-def test_what_a_model_keeps_of_a_call_is_no_change(head: Head) -> None:
+def change_made_tensor(model: Any, y: Tensor) -> Tensor:
+    return y * functional.softplus(model.state).add_(1)
+
+
+@pytest.mark.parametrize(
+    "head", [keep, lambda m, y: setattr(m, "cache", y) or y, change_made_tensor]
+)
+def test_what_a_model_makes_or_keeps_in_a_call_is_no_change(head: Head) -> None:
     model = net(head)
     assert not look_at(model, (X,)).writes
     fast = torchalgo.optimize(model, X, **QUIET)

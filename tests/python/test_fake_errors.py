@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from torchalgo._base.fake_errors import fake_mode, reads_values
+from torchalgo._capture.fake_run import fake_mode, reads_values
 
 READS: dict[str, Callable[[Tensor], Any]] = {
     "item": lambda x: x.sum().item(),

@@ -20,7 +20,7 @@ from torch import Tensor
 import torchalgo
 from support.command import run
 from support.golden_nets import NETS, Sizes, golden_input
-from torchalgo._base.quiet_jit import quiet_jit
+from torchalgo._base.overlap import quiet_jit
 from torchalgo._C import STRUCTURE_VERSION, matches_name
 from torchalgo._db import CostStore, DeviceCosts, Environment
 from torchalgo._ir.costs import Key

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 import torchalgo
-from torchalgo._base.quiet_jit import quiet_jit
+from torchalgo._base.overlap import quiet_jit
 
 SHAPES = {1: (2, 4, 11), 2: (2, 4, 9, 10), 3: (1, 4, 6, 7, 8)}
 

@@ -22,7 +22,7 @@ from torchalgo import _C
 from torchalgo._base import overlap
 from torchalgo._base.overlap import WhileAny, filter_warnings, one_at_a_time
 from torchalgo._base.own_thread import BenchmarkedCall
-from torchalgo._capture.trace import trace_module
+from torchalgo._capture.freeze import trace_module
 from torchalgo._train.trace import trace
 
 THREADS = 4
@@ -126,7 +126,7 @@ def test_traces_that_overlap_keep_the_names_of_their_layers() -> None:
     model = Net().eval()
     alone = torch.jit.trace(model, (X,), check_trace=False, strict=False)
     before = state()
-    for module in at_once(lambda: trace_module(model, (X,), [])):
+    for module in at_once(lambda: trace_module(model, (X,))[0]):
         assert names_in(module) == names_in(alone)
         assert torch.equal(module(X), model(X))
     assert state() == before

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchalgo._base.script_errors import own_error, plain_error
+from torchalgo._base.error_code import own_error, plain_error
 from torchalgo._C import Error
 
 INTERPRETER = """The following operation failed in the TorchScript interpreter.

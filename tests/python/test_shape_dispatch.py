@@ -112,7 +112,7 @@ def test_a_joined_module_looks_at_every_tensor_of_a_call(tmp_path: Path) -> None
 
     sets = [arguments(4, False), arguments(4, True), arguments(9, False)]
     modules = [torch.jit.script(Many(i)) for i in range(3)]
-    joined = join(modules, [shapes_of(s) for s in sets])
+    joined = join(modules, [shapes_of(s) for s in sets], [None] * len(sets))
     joined.save(str(tmp_path / "joined.pt"))
     for module in (joined, torch.jit.load(str(tmp_path / "joined.pt"))):
         assert [module(*s) for s in sets] == [0.0, 2.0, 4.0]

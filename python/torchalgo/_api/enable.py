@@ -11,10 +11,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Union
 
 import torch
@@ -98,21 +97,13 @@ class _Saved(NamedTuple):
 _stack: list[_Saved] = []
 
 
-class _Enabled:
+class _Enabled(AbstractContextManager["_Enabled"]):
     """The context that enable() returns. Leaving it calls disable()."""
 
     def __init__(self) -> None:
         self._depth = len(_stack)
 
-    def __enter__(self) -> _Enabled:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         while len(_stack) >= self._depth:  # also ends inner calls of enable()
             disable()
 

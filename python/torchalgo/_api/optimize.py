@@ -16,11 +16,10 @@ from torch.export import ExportedProgram
 from torchalgo._api.parts import plan_parts
 from torchalgo._base.call_context import CallContext
 from torchalgo._base.compare_outputs import in_f64, leaves_of, output_error
-from torchalgo._base.error_code import without_code
+from torchalgo._base.error_code import own_error, without_code
 from torchalgo._base.f32_precision import EXACT_CPU
 from torchalgo._base.kept_model import KeptModel, kept_model
 from torchalgo._base.progress import Progress
-from torchalgo._base.script_errors import own_error
 from torchalgo._base.time_budget import Deadline, budget_of_call
 from torchalgo._base.trees import copied
 from torchalgo._C import Error

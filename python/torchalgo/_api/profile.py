@@ -115,12 +115,7 @@ class Profile(ShownAsText):
 
     def to_json(self) -> str:
         """Returns the profile as one JSON object."""
-        fields = {
-            "device": self.device,
-            "layers": self.layers,
-            "rows": [dataclasses.asdict(row) for row in self.rows],
-        }
-        return json.dumps(fields, indent=1, allow_nan=False) + "\n"
+        return json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False) + "\n"
 
     def __str__(self) -> str:
         return "\n\n".join("\n".join(self._table(problem)) for problem in self.layers)

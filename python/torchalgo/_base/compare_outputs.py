@@ -83,7 +83,7 @@ def _tensor_error(got: torch.Tensor, want: torch.Tensor) -> float:
     wide = torch.complex128 if want.is_complex() else torch.float64
     got, want = got.detach().to(wide), want.detach().to(wide)
     finite = want.isfinite()
-    if not _same_bits(got[~finite], want[~finite]):
+    if not same_values(got[~finite], want[~finite]):
         return float("inf")
     difference = float((got[finite] - want[finite]).abs().norm())
     if difference == 0.0:
@@ -93,8 +93,8 @@ def _tensor_error(got: torch.Tensor, want: torch.Tensor) -> float:
     return error if error == error else float("inf")
 
 
-def _same_bits(got: torch.Tensor, want: torch.Tensor) -> bool:
-    """Returns whether both hold the same infinities, and NaN at the same indices."""
+def same_values(got: torch.Tensor, want: torch.Tensor) -> bool:
+    """Returns whether both hold the same numbers, and NaN at the same indices."""
     if want.is_complex():
         got, want = torch.view_as_real(got), torch.view_as_real(want)
     is_nan = want.isnan()

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 
+from torchalgo._C import Error
+
 ERROR_DOC = """The error of a wrong call, or of a failure that the caller can mend.
 
 The text begins with a code, such as TA1101, and says what was given, what was expected and how to
@@ -36,3 +38,24 @@ def with_inner_code(text: str) -> str:
     """
     codes = _CODE.findall(text)
     return (codes[-1] if codes else "") + without_code(text)
+
+
+def own_error(problem: RuntimeError, function: str) -> Error | None:
+    """Returns the error that one of our ops raised during a call of `function`.
+
+    Returns None if another op raised it.
+    """
+    if isinstance(problem, Error):  # from a runner
+        text = str(problem).replace(" torchalgo: ", " ", 1)
+    else:
+        own = re.search(r".*RuntimeError: (TA\d{4} )(?:torchalgo: )?(.*)", str(problem), re.DOTALL)
+        if own is None:
+            return None
+        text = (own[1] + own[2]).strip()
+    return Error(with_inner_code(f"TA1110 {function}: {text}"))
+
+
+def plain_error(problem: RuntimeError, function: str) -> Error:
+    """Returns torch's error."""
+    text = str(problem).rpartition("RuntimeError: ")[2].strip()
+    return Error(f"TA1110 {function}: {text}")

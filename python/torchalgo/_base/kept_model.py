@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,69 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchalgo._base.module_state import ModuleState
+_VALUES = (bool, int, float, complex, str, bytes)
+_WEIGHTS = ("_parameters", "_buffers")
+_DEVICES = ("cpu", "cuda")
+
+
+class ModuleState:
+    """The attributes of all modules of a model at one time, also those in dicts, lists and sets.
+
+    Tensors are kept, and not their values.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._tables: list[tuple[str, Any, Any]] = []  # name, container, and copy of the container
+        for prefix, module in model.named_modules():
+            self._tables.append((prefix, module.__dict__, dict(module.__dict__)))
+            for name, value in list(module.__dict__.items()):
+                if isinstance(value, (dict, list, set)):
+                    self._tables.append((f"{prefix}.{name}".removeprefix("."), value, value.copy()))
+
+    def restore(self) -> None:
+        """Gives all containers their contents back. Other threads may read them meanwhile."""
+        for _, table, before in self._tables:
+            if isinstance(table, dict):
+                for key in [key for key in table if key not in before]:
+                    del table[key]
+                for key, value in before.items():
+                    if key not in table or table[key] is not value:
+                        table[key] = value
+            elif isinstance(table, set):
+                table.intersection_update(before)
+                table.update(before)
+            elif len(table) != len(before) or any(map(operator.is_not, table, before)):
+                table[:] = before
+
+    def replaced_weight(self) -> str:
+        """Returns the name of a parameter or buffer that is another tensor now; "" if none is."""
+        for path, table, before in self._tables:
+            prefix, _, kind = path.rpartition(".")
+            for key in before if kind in _WEIGHTS else ():
+                if table.get(key) is not before[key]:
+                    return f"{prefix}.{key}".removeprefix(".")
+        return ""
+
+    def changed(self) -> str:
+        """Returns the name of an attribute that is another value now; "" if none is.
+
+        A tensor in the place of another tensor is no change.
+        """
+        for path, table, before in self._tables:
+            if len(table) != len(before):
+                return path or "its number of attributes"
+            for key in table if isinstance(table, dict) else ():
+                if key not in before or _differ(table[key], before[key]):
+                    return f"{path}.{key}".removeprefix(".")
+        return ""
+
+
+def _differ(one: Any, other: Any) -> bool:
+    if one is other or (isinstance(one, Tensor) and isinstance(other, Tensor)):
+        return False
+    if type(one) is not type(other):
+        return True
+    return isinstance(one, _VALUES) and bool(one != other)
 
 
 class KeptModel:
@@ -114,3 +177,25 @@ def _settings() -> Iterator[Callable[[], None]]:
     yield lambda: torch.use_deterministic_algorithms(is_deterministic, warn_only=warns)
     has_gradients = torch.is_grad_enabled()
     yield lambda: torch._C._set_grad_enabled(has_gradients)
+
+
+@contextlib.contextmanager
+def kept_autocast() -> Iterator[None]:
+    """Restores the state of autocast after the block, also if an error left it on.
+
+    Autocast keeps copies of weights for its whole block. None is kept of the runs in this block,
+    which would be fake tensors.
+    """
+    states = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICES]
+    has_cache = torch.is_autocast_cache_enabled()
+    depth = torch.autocast_increment_nesting()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        while torch.autocast_decrement_nesting() >= depth:
+            pass
+        for device, is_enabled, dtype in states:
+            torch.set_autocast_enabled(device, is_enabled)
+            torch.set_autocast_dtype(device, dtype)
+        torch.set_autocast_cache_enabled(has_cache)

@@ -11,6 +11,9 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Literal
 
+import torch
+
+from torchalgo import _C
 from torchalgo._C import Error
 
 # A call waits so long for its turn. An error is better than a wait without end: the code of the
@@ -88,6 +91,27 @@ def filter_warnings(
         warnings._filters_mutated()  # type: ignore[attr-defined]
 
     return undo
+
+
+_hidden = WhileAny(
+    lambda: filter_warnings("ignore", r"`torch\.jit\.", DeprecationWarning, FutureWarning)
+)
+
+
+def quiet_jit() -> contextlib.AbstractContextManager[None]:
+    """Hides the deprecation warnings of torch.jit, because the user did not call it."""
+    return _hidden.block()
+
+
+def keep_fake_device() -> None:
+    """Registers a device guard that outlives this thread. Call it before any FakeTensorMode.
+
+    Without a GPU, PyTorch 2.11 registers a guard that belongs to the thread of the first
+    FakeTensorMode, and reads it in each later one. A GPU is never initialized here: like
+    FakeTensorMode itself, this only asks whether there is one.
+    """
+    if not torch.cuda.is_available():
+        _C.keep_fake_cuda_guard()
 
 
 class Claims:

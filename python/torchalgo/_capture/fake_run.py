@@ -18,12 +18,16 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
+    DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
 )
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
+
+from torchalgo._base.overlap import keep_fake_device
 
 # These give Python the memory of a tensor.
 _MEMORY = {
@@ -35,6 +39,18 @@ _STRIDES = {Tensor.stride, Tensor.is_contiguous, Tensor.storage_offset, Tensor.d
 _SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]
 _GET_BYTES = Tensor.nbytes.__get__  # type: ignore[attr-defined]
 _OF_VALUES = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+
+_TYPES = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
+# Parts of the texts of torch's other errors, which are of type RuntimeError.
+_TEXTS = (
+    ".numpy() is not supported for tensor subclasses",
+    ".tolist() is not supported for tensor subclasses",
+    "Cannot access data pointer of Tensor (e.g. FakeTensor",
+    "unallocated storage",
+    "invalid python storage",
+    "cannot be called on meta tensors",
+    "Not available for 'meta' device type",  # elements of a storage
+)
 
 _NO_VALUE = object()
 
@@ -54,17 +70,18 @@ class FakeRun:
         reads: the first op by which Python code read a value that depends on the inputs. Empty if
             there is none.
         writes: the first weight or buffer that the run wrote to. Empty if there is none.
+        draws: the first op that drew random numbers. Empty if there is none.
+        returns: a weight or buffer that a result of the run is, or is a view of. Empty if none is.
         reads_strides: True if Python code asked for the order in memory of such a tensor.
         op: the op that runs now; None in Python code around ops.
     """
 
-    def __init__(
-        self, mode: FakeTensorMode, pin: Callable[[Any], None] = lambda number: None
-    ) -> None:
+    def __init__(self, mode: FakeTensorMode, pin: Callable[[Any], None]) -> None:
         """Takes the mode of the run. `pin` is called with each size that Python code reads."""
         self.mode: Any = mode
         self.pin = pin
-        self.reads, self.writes, self.reads_strides = "", "", False
+        self.reads = self.writes = self.draws = self.returns = ""
+        self.reads_strides = False
         self.op: Any = None
         self._weights: dict[int, str] = {}  # names of fakes' memory
         # Fake tensors that depend on weights only, and their values, by id. A tensor that is kept
@@ -170,6 +187,8 @@ class FakeRun:
                 with _disable_current_modes():
                     value = args[0].clone()
                 return self.keep_value(run(*args, **kwargs), value)
+            if torch.Tag.nondeterministic_seeded in func.tags:
+                self.draws = self.draws or func.name()
             args, kwargs = tree_map(self._fake_of_any, (args, kwargs))
             for tensor in written(func, args, kwargs):
                 self.check_write(tensor, func.name())
@@ -205,6 +224,40 @@ class FakeRun:
                     self.pin(number)
             return result
         return func(*args, **kwargs)
+
+
+def fake_mode(shape_env: ShapeEnv | None = None, **settings: Any) -> FakeTensorMode:
+    """Returns a mode whose fake tensors raise an error where code reads their memory.
+
+    By default, `data_ptr()` of a fake tensor is a null pointer, with which code may go on.
+    """
+    keep_fake_device()
+    mode = FakeTensorMode(shape_env=shape_env, **settings)
+    mode._allow_unsafe_data_ptr_access = False  # torch's setting would hold for all threads
+    return mode
+
+
+def reads_values(problem: BaseException) -> bool:
+    """Returns whether an error of a run on fake tensors means that code reads a tensor's values.
+
+    Fake tensors have no values. Code reads one by `item()`, by a branch, through its memory, or by
+    an op whose result has as many elements as the values say. Other errors, for example of sizes
+    that do not fit or of ops that fake tensors do not support, say nothing about values.
+    """
+    return any(
+        isinstance(each, _TYPES)
+        or (isinstance(each, RuntimeError) and any(text in str(each) for text in _TEXTS))
+        for each in _chain(problem)
+    )
+
+
+def _chain(problem: BaseException | None) -> Iterator[BaseException]:
+    """Yields an error and the errors that led to it. Code may raise its own error for another."""
+    seen: set[int] = set()
+    while problem is not None and id(problem) not in seen:
+        seen.add(id(problem))
+        yield problem
+        problem = problem.__cause__ or problem.__context__
 
 
 def memory_of(tensor: Tensor) -> int:

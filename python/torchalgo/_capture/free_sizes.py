@@ -22,7 +22,6 @@ from torchalgo._capture.symbolic_run import (
     NotProvenError,
     SizeRecorder,
     SymbolicInput,
-    SymbolicRun,
     run_with_symbols,
 )
 from torchalgo._ir.plan import PlanDim
@@ -45,19 +44,20 @@ def look_at(
         arguments: returns the positional arguments and those by name that hold such tensors.
     """
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-    if len(tensors) != len(inputs) or any(t.layout is not torch.strided for t in tensors):
+    if len(tensors) != len(inputs):
         return Seen(why="an input is not a dense tensor")
     attempts: list[Callable[[int, int], bool]] = [
         lambda i, dim: False, lambda i, dim: dim > 0, lambda i, dim: True
     ]  # fmt: skip
     for is_static in attempts:
         try:
-            run, dims = _proven(model, tensors, is_static, arguments)
-            strides = run.recorder.run.reads_strides
-            return Seen(dims, writes=run.changes, reads_strides=strides, why="")
+            recorder, dims = _proven(model, tensors, is_static, arguments)
+            strides = recorder.run.reads_strides
+            return Seen(dims, writes=recorder.changes, reads_strides=strides, why="")
         except NotProvenError as problem:
             last = problem
-    return Seen(reads=last.reads, writes=last.writes, why=str(last))
+    reads, writes = ("", "") if last.run is None else (last.run.reads, last.run.writes)
+    return Seen(reads=reads, writes=writes, why=str(last))
 
 
 def pinned(size: int) -> PlanDim:
@@ -69,30 +69,28 @@ def _proven(
     tensors: Sequence[torch.Tensor],
     is_static: Callable[[int, int], bool],
     arguments: Callable[[Sequence[torch.Tensor]], tuple[Any, Any]],
-) -> tuple[SymbolicRun, Dims]:
-    run = run_with_symbols(model, tensors, is_static, arguments)
-    ranges = proven_ranges(run.recorder, run.inputs)
+) -> tuple[SizeRecorder, Dims]:
+    recorder = run_with_symbols(model, tensors, is_static, arguments)
+    ranges = proven_ranges(recorder)
     # These dimensions ran as 2 and are pinned to 1. The run took another path, so it is repeated.
     changed = {
         (i, dim)
-        for i, tensor in enumerate(run.inputs)
+        for i, tensor in enumerate(recorder.inputs)
         for dim, symbol in enumerate(tensor.symbols)
         if symbol is not None and tensor.planned[dim] == 1 and is_pinned(symbol, ranges)
     }
     if changed:
-        run = run_with_symbols(
+        recorder = run_with_symbols(
             model, tensors, lambda i, dim: is_static(i, dim) or (i, dim) in changed, arguments
         )
-        ranges = proven_ranges(run.recorder, run.inputs)
-    return run, [_dims_of(tensor, run.recorder, ranges, run.inputs) for tensor in run.inputs]
+        ranges = proven_ranges(recorder)
+    return recorder, [_dims_of(tensor, recorder, ranges) for tensor in recorder.inputs]
 
 
-def _dims_of(
-    tensor: SymbolicInput, recorder: SizeRecorder, ranges: Ranges, given: Sequence[SymbolicInput]
-) -> list[PlanDim]:
+def _dims_of(tensor: SymbolicInput, recorder: SizeRecorder, ranges: Ranges) -> list[PlanDim]:
     names = {
         recorder.replace(symbol): f"{i}.{dim}"
-        for i, other in reversed(list(enumerate(given)))
+        for i, other in reversed(list(enumerate(recorder.inputs)))
         for dim, symbol in reversed(list(enumerate(other.symbols)))
         if symbol is not None
     }

@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.jit._trace import TracerWarning
 from torch.nn.parameter import is_lazy
 
 from torchalgo import _C
-from torchalgo._base.overlap import one_at_a_time
-from torchalgo._base.quiet_jit import quiet_jit
+from torchalgo._base.overlap import filter_warnings, one_at_a_time, quiet_jit
 from torchalgo._C import Error
 from torchalgo._capture.seen import NoCaptureError, Seen
-from torchalgo._capture.trace import trace_module
 
 ScriptModule = torch.jit.ScriptModule
 
@@ -324,13 +325,37 @@ def _trace(
 
     The module is None if tracing failed, and the error is None if it did not.
     """
-    texts: list[str] = []
     try:
-        traced = trace_module(model, inputs, texts)
+        traced, texts = trace_module(model, inputs)
     except Exception as problem:
         return None, "", problem
     baked_in = next((text for text in texts if text.startswith(_BAKED_IN)), "")
     return traced, baked_in.split(" might cause", 1)[0].lower(), None
+
+
+def trace_module(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[ScriptModule, list[str]]:
+    """Traces with torch.jit.trace, which keeps the names of layers in a variable of the process.
+
+    Returns the module, and the tracer's warnings, which are not shown.
+    """
+    texts: list[str] = []
+    with one_at_a_time("it traces a model"):
+        here, before = threading.get_ident(), warnings.showwarning
+        undo = filter_warnings("always", "", TracerWarning)
+
+        def show(message: Any, category: Any, *rest: Any, **named: Any) -> None:
+            if issubclass(category, TracerWarning) and threading.get_ident() == here:
+                texts.append(str(message))
+            else:
+                before(message, category, *rest, **named)
+
+        warnings.showwarning = show
+        try:
+            traced = torch.jit.trace(model, inputs, check_trace=False, strict=False)
+        finally:
+            warnings.showwarning = before
+            undo()
+    return cast(ScriptModule, traced), texts
 
 
 def _freeze(model: ScriptModule) -> ScriptModule:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -14,7 +14,6 @@ from torchalgo._capture.symbolic_run import (
     MOST_OPERATIONS,
     NotProvenError,
     SizeRecorder,
-    SymbolicInput,
 )
 
 MOST_SIZE = 1 << 31
@@ -27,11 +26,11 @@ def is_pinned(symbol: sympy.Symbol, ranges: Ranges) -> bool:
     return symbol not in ranges or ranges[symbol].is_singleton()
 
 
-def proven_ranges(recorder: SizeRecorder, given: Sequence[SymbolicInput]) -> Ranges:
+def proven_ranges(recorder: SizeRecorder) -> Ranges:
     """Returns the sizes for which all conditions are proven, for each free symbol of the inputs."""
     planned: dict[sympy.Symbol, int] = {}
     loose: set[sympy.Symbol] = set()  # symbols that stand for different planned sizes
-    for tensor in given:
+    for tensor in recorder.inputs:
         for size, symbol in zip(tensor.planned, tensor.symbols, strict=True):
             root = None if symbol is None else recorder.replace(symbol)
             if root is None:

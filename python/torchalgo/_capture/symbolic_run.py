@@ -28,15 +28,13 @@ from torch.fx.experimental.symbolic_shapes import (
     StatelessSymbolicContext,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils._sympy.functions import FloorDiv
 
 from torchalgo import _C
-from torchalgo._base.fake_errors import fake_mode, reads_values
-from torchalgo._base.kept_autocast import kept_autocast
-from torchalgo._base.module_state import ModuleState
+from torchalgo._base.kept_model import ModuleState, kept_autocast
 from torchalgo._base.overlap import WhileAny
-from torchalgo._capture.fake_run import Calls, FakeRun, is_asked_by_torch
+from torchalgo._capture.fake_run import Calls, FakeRun, fake_mode, is_asked_by_torch, reads_values
 
 MOST_OPERATIONS = 400  # in one expression; larger ones take too long
 MOST_WORK = 60_000  # characters of all expressions; ConvNeXt has 32,000 of them
@@ -47,23 +45,38 @@ _patch_config: Any = getattr(_config, "patch")  # noqa: B009  torch adds it at r
 class NotProvenError(Exception):
     """The error of a symbolic run that proves nothing. Its text says why.
 
-    Attributes:
-        reads: how Python code read a value that depends on the inputs; empty if it did not.
-        writes: the weight or buffer to which the model wrote; empty if there is none.
+    `run` says what the model's Python code did before; None if the run has ended.
     """
 
-    def __init__(self, why: str, reads: str = "", writes: str = "") -> None:
+    def __init__(self, why: str, run: FakeRun | None = None) -> None:
         super().__init__(why)
-        self.reads, self.writes = reads, writes
+        self.run = run
+
+
+@dataclass(frozen=True)
+class SymbolicInput:
+    """The planned sizes of a tensor and the symbol of each dimension; None if it is static."""
+
+    planned: tuple[int, ...]
+    symbols: tuple[sympy.Symbol | None, ...]
 
 
 class SizeRecorder(ShapeEnv):
-    """A ShapeEnv that records the questions about symbolic sizes, and the code that asked."""
+    """A ShapeEnv that records the questions about symbolic sizes, and the code that asked.
+
+    Attributes:
+        run: what the model's Python code did in the run.
+        inputs: the symbols of each tensor.
+        changes: an attribute that has another value after each run of the model; empty if there is
+            none.
+    """
 
     def __init__(self) -> None:
         # Code that reads a value of a tensor proves nothing, so it must fail.
         super().__init__(specialize_zero_one=False, duck_shape=False, allow_scalar_outputs=False)
         self.run = FakeRun(fake_mode(self, allow_non_fake_inputs=True), self.pin)
+        self.inputs: list[SymbolicInput] = []
+        self.changes = ""
         self.work = 0
         self.asked: list[sympy.Basic] = []
         self.formulas: dict[sympy.Symbol, sympy.Basic] = {}  # of sizes of results
@@ -156,7 +169,9 @@ class _Ops(TorchDispatchMode):
             if func._schema.name == "aten::squeeze":
                 self._keep_rank(args[0], *args[1:])
             result = same_shape(func, args)
-            result = func(*args, **kwargs) if result is None else result
+            # An activation of a weight may be written to, since it is another tensor.
+            if result is None or self.recorder.run.name_of(result):
+                result = func(*args, **kwargs)
             is_new = all(each.alias_info is None for each in func._schema.returns)
             return tree_map_only(torch.Tensor, self._with_atoms, result) if is_new else result
 
@@ -186,23 +201,15 @@ class _Ops(TorchDispatchMode):
 # ---- inputs --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SymbolicInput:
-    """The planned sizes of a tensor and the symbol of each dimension; None if it is static."""
-
-    planned: tuple[int, ...]
-    symbols: tuple[sympy.Symbol | None, ...]
-
-
 def _fake(
-    mode: Any, tensor: torch.Tensor, index: int, is_static: Callable[[int, int], bool]
-) -> tuple[torch.Tensor, SymbolicInput]:
-    """Returns a fake tensor with symbolic sizes, and its symbols.
+    recorder: SizeRecorder, tensor: torch.Tensor, is_static: Callable[[int, int], bool]
+) -> torch.Tensor:
+    """Returns a fake tensor with symbolic sizes, which is the next input of a recorder.
 
     A batch of 1 becomes 2 in the symbolic run, since torch treats a size of 1 differently. Sizes of
     0 and other sizes of 1 are static, since they seldom vary.
     """
-    planned = tuple(tensor.shape)
+    planned, index = tuple(tensor.shape), len(recorder.inputs)
     statics = [
         is_static(index, dim) or n == 0 or (n == 1 and dim > 0) for dim, n in enumerate(planned)
     ]
@@ -212,11 +219,12 @@ def _fake(
     context: Any = StatelessSymbolicContext(
         dynamic_sizes=[DimDynamic.STATIC if s else DimDynamic.DYNAMIC for s in statics]
     )
-    fake = mode.from_tensor(
+    fake: torch.Tensor = recorder.run.mode.from_tensor(
         example, symbolic_context=context, source=ConstantSource(f"input{index}")
     )
     symbols = [None if isinstance(n, int) else _symbol(n) for n in fake.shape]
-    return fake, SymbolicInput(planned, tuple(symbols))
+    recorder.inputs.append(SymbolicInput(planned, tuple(symbols)))
+    return fake
 
 
 def _symbol(size: Any) -> sympy.Symbol | None:
@@ -306,27 +314,12 @@ def _quiet() -> Iterator[None]:
 # ---- the run -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SymbolicRun:
-    """The records of a run with symbolic sizes.
-
-    Args:
-        inputs: the symbols of each tensor.
-        changes: an attribute that has another value after each run of the model; empty if there is
-            none.
-    """
-
-    recorder: SizeRecorder
-    inputs: list[SymbolicInput]
-    changes: str
-
-
 def run_with_symbols(
     model: nn.Module,
     tensors: Sequence[torch.Tensor],
     is_static: Callable[[int, int], bool],
     arguments: Callable[[Sequence[torch.Tensor]], tuple[Any, Any]],
-) -> SymbolicRun:
+) -> SizeRecorder:
     """Runs a copy of `model` once at symbolic sizes. The copy and its weights are fake.
 
     Args:
@@ -334,35 +327,39 @@ def run_with_symbols(
             symbol.
         arguments: returns the positional arguments and those by name that hold these tensors.
 
-    Raises: NotProvenError if the run fails. If it reads a value of an input, or writes to a weight,
-        `reads` or `writes` of the error say so.
+    Raises: NotProvenError if the run fails, if it reads a value of an input, or if it writes to a
+        weight. The `run` of the error says which.
     """
     recorder = SizeRecorder()
     run = recorder.run
-    made = [_fake(run.mode, tensor, i, is_static) for i, tensor in enumerate(tensors)]
+    if any(tensor.layout is not torch.strided for tensor in tensors):
+        raise NotProvenError("an input is not a dense tensor", run)
+    fakes = [_fake(recorder, tensor, is_static) for tensor in tensors]
     recorder.asked.clear()
     try:
         with _quiet(), _settings.block(), kept_autocast(), torch.no_grad():
             copied = run.copied(model)
-            args, kwargs = arguments([fake for fake, _ in made])
+            args, kwargs = arguments(fakes)
             state = ModuleState(copied)
             with enable_python_dispatcher(), run.mode, _Ops(recorder), Calls(run.call):
-                copied(*args, **kwargs)
+                results = tree_leaves(copied(*args, **kwargs))
                 run.writes = run.writes or state.replaced_weight()
-                if changes := state.changed():  # by a cache, or by each run
+                if state.changed():  # by a cache, or by each run
                     state = ModuleState(copied)
                     copied(*args, **kwargs)
-                    changes = state.changed()
+                    recorder.changes = state.changed()
+            dense = (x for x in results if getattr(x, "layout", None) is torch.strided)
+            run.returns = next(filter(None, map(run.name_of, dense)), "")
     except Exception as problem:
         raise _not_proven(run, problem) from problem
     finally:
         run.end()
     if run.reads or run.writes:  # the model caught the error
         raise _not_proven(run, NotProvenError("a caught error"))
-    return SymbolicRun(recorder, [given for _, given in made], changes)
+    return recorder
 
 
 def _not_proven(run: FakeRun, problem: Exception) -> NotProvenError:
     lines = str(problem).splitlines() or [type(problem).__name__]
-    reads = run.reads or ("the memory of a tensor" if reads_values(problem) else "")
-    return NotProvenError(lines[0][:200], reads, run.writes)
+    run.reads = run.reads or ("the memory of a tensor" if reads_values(problem) else "")
+    return NotProvenError(lines[0][:200], run)

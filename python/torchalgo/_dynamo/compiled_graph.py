@@ -43,15 +43,6 @@ _OF_CALL = (*_OF_MODEL, "TA2204")  # TA2204: the plan is not exact enough with t
 _OF_FIT = (*_OF_MODEL, "TA13", "TA22", "TA43")
 
 
-@dataclasses.dataclass
-class Counts:
-    """How often a graph ran, and how."""
-
-    calls: int = 0
-    repacked: int = 0  # times that changed weights were packed again
-    not_planned: Counter[str] = dataclasses.field(default_factory=Counter)  # calls by reason
-
-
 class CompiledGraph:
     """The function that torch.compile calls instead of a graph.
 
@@ -75,7 +66,9 @@ class CompiledGraph:
             others: returns all graphs, among which there may be others of the same code.
         """
         self.graph_module, self.inputs, self.options = graph_module, inputs, options
-        self.counts = Counts()
+        self.calls = 0
+        self.repacked = 0  # times that changed weights were packed again
+        self.not_planned: Counter[str] = Counter()  # calls by reason
         self.weight_sets: tuple[WeightSet, ...] = ()  # the last one was used last
         self._names = [n.name for n in graph_module.graph.nodes if n.op == "placeholder"]
         self._first_weights = [weakref.ref(weight) for weight in weights]
@@ -88,7 +81,7 @@ class CompiledGraph:
         self._lock = fork_lock()
 
     def __call__(self, *args: Any) -> Any:
-        self.counts.calls += 1
+        self.calls += 1
         numbers = tuple(_number(args[i]) for i in self.inputs.numbers)
         why = self.inputs.refusal or self._why_not_now(args) or self._why_too_many(numbers)
         if why:
@@ -139,7 +132,7 @@ class CompiledGraph:
             found = next(known, None)
             if found is not None:
                 return self._used(found)
-            if self._made >= FREE_SETS and self.counts.calls < CALLS_PER_SET * self._made:
+            if self._made >= FREE_SETS and self.calls < CALLS_PER_SET * self._made:
                 return _REPLACED
         with self._planning.claim() as is_mine:
             if not is_mine:
@@ -184,9 +177,8 @@ class CompiledGraph:
 
     def _run_graph(self, why: str, args: Sequence[Any]) -> Any:
         """Runs the graph with PyTorch. Warns at the first call."""
-        counts = self.counts
-        is_first = not counts.not_planned
-        counts.not_planned[why] += 1
+        is_first = not self.not_planned
+        self.not_planned[why] += 1
         if is_first and why != NO_CONVOLUTIONS:
             warn_user(
                 f"PyTorch runs this graph of torch.compile, since {why}. This warning appears once"
@@ -278,7 +270,7 @@ class WeightSet:
         """Packs the present weights. Keeps the plans and measures nothing."""
         for each in self.modules():
             each.refresh()
-        self._graph.counts.repacked += 1
+        self._graph.repacked += 1
 
     def _first_plan(self, tensors: Sequence[torch.Tensor]) -> Optimized:
         if self._graph.options.new_shapes == "nearest":

@@ -11,6 +11,7 @@ import torch
 from torch import fx, nn
 from torch._dynamo.source import TensorProperty, TensorPropertySource
 
+from torchalgo._capture.calls import script_names
 from torchalgo._capture.fx_model import SizeOf, path_of, stack_path
 
 
@@ -76,7 +77,7 @@ def read_inputs(graph_module: fx.GraphModule, examples: Sequence[Any]) -> GraphI
         tuple(weights),
         tuple(stack_path(names[i], root) for i in weights),
         tuple(tensors),
-        _arguments([names[i] or nodes[i].name for i in tensors]),
+        tuple(script_names([".".join(path_of(names[i] or nodes[i].name)) for i in tensors])),
         tuple(_sizes_of(nodes[i], examples[i]) for i in tensors),
         tuple(sizes),
         tuple(numbers),
@@ -118,15 +119,3 @@ def _size_of(source: Any, positions: dict[str, int]) -> SizeOf | None:
     is_size = isinstance(source, TensorPropertySource) and source.prop is TensorProperty.SIZE
     position = positions.get(_name_of(source.base)) if is_size else None
     return None if position is None else SizeOf(position, int(source.idx))
-
-
-def _arguments(sources: Sequence[str]) -> tuple[str, ...]:
-    """Returns different Python names for the user's tensors: "x" for L['x']."""
-    found: list[str] = []
-    for source in sources:
-        text = "_".join(part for part in path_of(source) if part)
-        name = "".join(c if c.isalnum() else "_" for c in text).strip("_") or "input"
-        if not name.isidentifier() or name in ("self", *found):
-            name = f"input_{len(found)}"
-        found.append(name)
-    return tuple(found)

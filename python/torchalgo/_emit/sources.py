@@ -13,11 +13,10 @@ ROOT = Path(__file__).resolve().parent.parent / "share" / "sources"
 RUNTIME = "write/runtime"
 _KERNELS = "cpu_algo/kernels"
 _INCLUDE = re.compile(r'^#include [<"]([a-z0-9_/]+\.h)[>"]', re.MULTILINE)
-_ISA = f"{_KERNELS}/isa.h"  # each instruction set has one of its own
 _TWO_SOURCES = {"ir/problem.h": ("ir/problem_text.cpp",)}  # headers with a source of another name
 _OF_EACH = (f"{RUNTIME}/network.cpp", "ir/thread_pool.cpp")  # of each program
-# The list names all algorithms, and a program names its own.
-_NEVER = {"cpu_algo/list.cpp"}
+# A program names its own algorithms, and each instruction set has an isa.h of its own.
+_NEVER = {"cpu_algo/list.cpp", f"{_KERNELS}/isa.h"}
 
 
 def read(path: str) -> str:
@@ -43,25 +42,15 @@ def sources_for(algorithms: Iterable[str]) -> dict[str, str]:
     waiting = [*_OF_EACH, *(f"cpu_algo/{name}.cpp" for name in sorted(algorithms))]
     while waiting:
         path = waiting.pop()
-        if path in found or path in _NEVER:
+        file = f"{RUNTIME}/{path}" if path.startswith("fmt/") else path
+        is_of_system = not (ROOT / file).is_file()  # a header
+        if path in found or path in _NEVER or is_of_system:
             continue
-        if path.startswith("fmt/"):
-            found[path] = read(f"{RUNTIME}/{path}")
-            waiting += _included(found[path])
-            continue
-        if path == _ISA:
-            continue
-        if not (ROOT / path).is_file():
-            continue  # a header of the system
-        found[path] = read(path)
-        waiting += _included(found[path])
+        found[path] = read(file)
+        waiting += _INCLUDE.findall(found[path])
         if path.endswith(".h"):
             waiting += [path.removesuffix(".h") + ".cpp", *_TWO_SOURCES.get(path, ())]
     return dict(sorted(found.items()))
-
-
-def _included(text: str) -> list[str]:
-    return _INCLUDE.findall(text)
 
 
 def is_kernel(path: str) -> bool:

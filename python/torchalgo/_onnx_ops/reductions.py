@@ -13,11 +13,19 @@ from torchalgo._onnx_ops.op import Op
 from torchalgo._onnx_ops.refusal import NotSupportedError
 from torchalgo._onnx_ops.values import Live, Tensor, Value, dims_of, dtype_of, rank_of
 
+Function = Callable[..., Any]
 Reduce = Callable[[Op, Tensor, list[int], bool], Value]
 
 
-def _reduction(reduce: Reduce, since: int, is_any_type: bool = False) -> Callable[[Op], Value]:
-    """Returns the function that reads a reduction, whose axes are an input since this opset."""
+def _reduction(
+    reduce: Reduce, since: int, is_any_type: bool = False, keeps_one: bool = False
+) -> Callable[[Op], Value]:
+    """Returns the function that reads a reduction.
+
+    Args:
+        since: the opset since which its axes are an input.
+        keeps_one: True if the result of a single element is that element.
+    """
 
     def read(op: Op) -> Value:
         src = op.tensor(0) if is_any_type else op.floating(0)
@@ -25,22 +33,27 @@ def _reduction(reduce: Reduce, since: int, is_any_type: bool = False) -> Callabl
         given = op.optional_axes(since)
         is_noop = op.opset >= since and op.flag("noop_with_empty_axes")
         if not given and is_noop:
-            if rank_of(src) == 0 or reduce in (_sum, _mean, _largest, _least, _product):
+            if rank_of(src) == 0 or keeps_one:
                 return src
             raise NotSupportedError("noop_with_empty_axes=1 without axes")
         axes = op.axes(given or range(rank_of(src)), rank_of(src))
-        return reduce(op, src, axes, keeps) if axes else _of_scalar(op, reduce, src, keeps)
+        if axes:
+            return reduce(op, src, axes, keeps)
+        one = op.call(torch.reshape, src, [1])
+        return op.call(torch.reshape, reduce(op, one, [0], keeps), [])
 
     return read
 
 
-def _of_scalar(op: Op, reduce: Reduce, src: Tensor, keeps: bool) -> Value:
-    one = op.call(torch.reshape, src, [1])
-    return op.call(torch.reshape, reduce(op, one, [0], keeps), [])
+def _sum_of(function: Function | None = None, of_sum: Function | None = None) -> Reduce:
+    """Returns what sums a function of each element, and takes a function of the sum."""
 
+    def reduce(op: Op, src: Tensor, axes: list[int], keeps: bool) -> Value:
+        terms = src if function is None else op.call(function, src)
+        total = op.call(torch.sum, terms, axes, keeps, dtype=dtype_of(src))
+        return total if of_sum is None else op.call(of_sum, total)
 
-def _sum(op: Op, src: Tensor, axes: list[int], keeps: bool) -> Value:
-    return op.call(torch.sum, src, axes, keeps, dtype=dtype_of(src))
+    return reduce
 
 
 def _mean(op: Op, src: Tensor, axes: list[int], keeps: bool) -> Value:
@@ -56,14 +69,12 @@ def _refuse_empty(src: Tensor, axes: list[int]) -> None:
         raise NotSupportedError("it reduces a tensor without elements")
 
 
-def _largest(op: Op, src: Tensor, axes: list[int], keeps: bool) -> Value:
-    _refuse_empty(src, axes)
-    return op.call(torch.amax, src, axes, keeps)
+def _extreme(function: Function) -> Reduce:
+    def reduce(op: Op, src: Tensor, axes: list[int], keeps: bool) -> Value:
+        _refuse_empty(src, axes)
+        return op.call(function, src, axes, keeps)
 
-
-def _least(op: Op, src: Tensor, axes: list[int], keeps: bool) -> Value:
-    _refuse_empty(src, axes)
-    return op.call(torch.amin, src, axes, keeps)
+    return reduce
 
 
 def _product(op: Op, src: Tensor, axes: list[int], keeps: bool) -> Value:
@@ -72,27 +83,11 @@ def _product(op: Op, src: Tensor, axes: list[int], keeps: bool) -> Value:
     return src
 
 
-def _l1(op: Op, src: Tensor, axes: list[int], keeps: bool) -> Value:
-    return _sum(op, op.call(torch.abs, src), axes, keeps)
-
-
-def _squares(op: Op, src: Tensor, axes: list[int], keeps: bool) -> Value:
-    return _sum(op, op.call(torch.square, src), axes, keeps)
-
-
-def _l2(op: Op, src: Tensor, axes: list[int], keeps: bool) -> Value:
-    return op.call(torch.sqrt, _squares(op, src, axes, keeps))
-
-
-def _log_sum(op: Op, src: Tensor, axes: list[int], keeps: bool) -> Value:
-    return op.call(torch.log, _sum(op, src, axes, keeps))
-
-
 def _log_sum_exp(op: Op, src: Tensor, axes: list[int], keeps: bool) -> Value:
     return op.call(torch.logsumexp, src, axes, keeps)
 
 
-def _arg(function: Callable[..., Any]) -> Callable[[Op], Value]:
+def _arg(function: Function) -> Callable[[Op], Value]:
     def read(op: Op) -> Value:
         src = op.floating(0)
         if op.flag("select_last_index"):
@@ -112,15 +107,15 @@ def read_cumulative_sum(op: Op) -> Value:
 
 
 REDUCTIONS: dict[str, Callable[[Op], Value]] = {
-    "ReduceSum": _reduction(_sum, 13, True),
-    "ReduceMean": _reduction(_mean, 18),
-    "ReduceMax": _reduction(_largest, 18, True),
-    "ReduceMin": _reduction(_least, 18, True),
-    "ReduceProd": _reduction(_product, 18, True),
-    "ReduceL1": _reduction(_l1, 18),
-    "ReduceL2": _reduction(_l2, 18),
-    "ReduceSumSquare": _reduction(_squares, 18),
-    "ReduceLogSum": _reduction(_log_sum, 18),
+    "ReduceSum": _reduction(_sum_of(), 13, True, True),
+    "ReduceMean": _reduction(_mean, 18, keeps_one=True),
+    "ReduceMax": _reduction(_extreme(torch.amax), 18, True, True),
+    "ReduceMin": _reduction(_extreme(torch.amin), 18, True, True),
+    "ReduceProd": _reduction(_product, 18, True, True),
+    "ReduceL1": _reduction(_sum_of(torch.abs), 18),
+    "ReduceL2": _reduction(_sum_of(torch.square, torch.sqrt), 18),
+    "ReduceSumSquare": _reduction(_sum_of(torch.square), 18),
+    "ReduceLogSum": _reduction(_sum_of(of_sum=torch.log), 18),
     "ReduceLogSumExp": _reduction(_log_sum_exp, 18),
     "CumSum": read_cumulative_sum,
     "ArgMax": _arg(torch.argmax),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torchalgo import _C
-from torchalgo._base.quiet_jit import quiet_jit
+from torchalgo._base.overlap import quiet_jit
 from torchalgo._capture.freeze import tensors_in
 from torchalgo._ir.names import is_linear
 from torchalgo._ir.overrides import is_convolution

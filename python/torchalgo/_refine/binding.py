@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torchalgo import _C
-from torchalgo._base.quiet_jit import quiet_jit
+from torchalgo._base.overlap import quiet_jit
 from torchalgo._capture.freeze import ScriptModule
 from torchalgo._capture.settings import Options
 from torchalgo._ir.costs import key_of

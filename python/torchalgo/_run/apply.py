@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
 
 from torchalgo import _C
 from torchalgo._base.progress import Progress
 from torchalgo._C import Error
+from torchalgo._capture.freeze import ScriptModule
 from torchalgo._capture.settings import Options
 from torchalgo._ir.native_plan import native_plan
 from torchalgo._ir.plan import Plan, outcome_lines
@@ -67,28 +67,30 @@ def apply_plan(
         progress.say(text)
     frozen, where = prepared.frozen, str(prepared.where)
     facts = functools.partial(facts_of_offers, prepared.graph, found)
-    known: dict[str, Any] = {"graph": prepared.graph.to_text(), "find_facts": facts}
+
+    def running(module: ScriptModule) -> Result:
+        planned = with_dims_of(module, plan, prepared)
+        graph = prepared.graph.to_text()
+        return Result(module, planned, frozen, device=where, graph=graph, find_facts=facts)
+
     verdict = plan.guard
     is_refused = verdict is not None and verdict.runs == "baseline"
     is_timed = verdict is not None and verdict.rounds > 0
     if is_refused and (is_timed or not options.run_untimed):
-        planned = with_dims_of(frozen, plan, prepared)
-        return Result(frozen, planned, frozen, device=where, **known)
+        return running(frozen)
     scripted = rewrite(prepared.imported, native_plan(plan))
     error = prepared.reference.error_of(scripted)
     # A plan with layers in coarser types was made under a bound of its own.
     own_bound = prepared.capture_error + (plan.max_error or 0.0)
     bound = max(prepared.output_bound(options), own_bound)
     if error > bound and is_refused:  # as optimize found: it ran the baseline for this reason
-        planned = with_dims_of(frozen, plan, prepared)
-        return Result(frozen, planned, frozen, device=where, **known)
+        return running(frozen)
     if error > bound:
         raise Error(
             f"TA2204 optimize: with this plan the outputs have relative L2 {error:.1e} to the"
             f" model's, expected at most {bound:.1e}: make a new plan"
         )
-    planned = with_dims_of(scripted, plan, prepared)
-    return Result(scripted, planned, frozen, device=where, **known)
+    return running(scripted)
 
 
 def tell_outcome(progress: Progress, plan: Plan) -> None:

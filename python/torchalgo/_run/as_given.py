@@ -64,18 +64,18 @@ class _WithParts:
 
     def __init__(self, model: nn.Module, parts: Mapping[str, Optimized]) -> None:
         self._copies: list[tuple[nn.Module, nn.Module, dict[str, Any]]] = []
-        self.top = self._copied(model, _by_first_name(parts))
+        self.top = self._copied(model, parts, "")
 
-    def _copied(self, module: nn.Module, parts: Mapping[str, Any]) -> nn.Module:
+    def _copied(self, module: nn.Module, parts: Mapping[str, Optimized], prefix: str) -> nn.Module:
         made = nn.Module.__new__(type(module))  # copy.copy may run code of the model
         made.__dict__.update(module.__dict__)
         children = dict(module._modules)
-        for name, part in parts.items():
-            child = children.get(name)
-            if isinstance(part, dict) and child is not None:
-                children[name] = self._copied(child, part)
-            elif child is not None and child is part.original_model:
-                children[name] = part
+        for name, child in module._modules.items():
+            path = f"{prefix}{name}"
+            if child is not None and any(each.startswith(f"{path}.") for each in parts):
+                children[name] = self._copied(child, parts, f"{path}.")
+            elif path in parts and child is parts[path].original_model:
+                children[name] = parts[path]
         made.__dict__["_modules"] = children
         self._copies.append((module, made, dict(made.__dict__)))
         return made
@@ -85,15 +85,3 @@ class _WithParts:
             for name, value in made.__dict__.items():
                 if name not in before or value is not before[name]:
                     module.__dict__[name] = value
-
-
-def _by_first_name(parts: Mapping[str, Optimized]) -> dict[str, Any]:
-    """Returns parts as nested dicts: {"a.b": x} becomes {"a": {"b": x}}."""
-    found: dict[str, Any] = {}
-    for path, part in parts.items():
-        *above, last = path.split(".")
-        table = found
-        for name in above:
-            table = table.setdefault(name, {})
-        table[last] = part
-    return found

@@ -17,8 +17,13 @@ from torchalgo._capture.formats import Formats, ResultFormats, with_formats
 from torchalgo._capture.freeze import writes_to_inputs
 from torchalgo._capture.shapes import Shapes
 from torchalgo._plan.result import Result
-from torchalgo._run.exported import ResultType, nested, plan_object, result_type
-from torchalgo._run.runner import planned_inputs
+from torchalgo._run.exported import (
+    ResultType,
+    nested,
+    plan_object,
+    planned_inputs,
+    result_type,
+)
 from torchalgo._run.unseen_shapes import UnseenShapes
 
 
@@ -95,7 +100,7 @@ class AsOp:
 
     def result(self, flat: Sequence[torch.Tensor], formats: Formats | None) -> Any:
         """Returns the model's result in these formats, built from all tensors in it."""
-        result = nested(flat, self._type)
+        result = nested(list(flat), self._type)
         return result if formats is None else with_formats(result, iter(formats))
 
 

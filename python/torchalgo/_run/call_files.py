@@ -11,7 +11,7 @@ from torchalgo._base.trees import Constant, from_json, to_json
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm
 from torchalgo._ir.plan.json_codec import shorten
-from torchalgo._run.runner import dtype_named
+from torchalgo._run.exported import dtype_named
 
 CALLS_FILE = "calls.json"  # its name among a saved file's extra files
 SCHEMA = 1

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchalgo._base.overlap import quiet_jit
 from torchalgo._base.own_thread import BenchmarkedCall
-from torchalgo._base.quiet_jit import quiet_jit
 from torchalgo._base.stats import Faster, is_faster, percentile_95
 from torchalgo._C import Error
 from torchalgo._capture.freeze import freeze_model, to_channels_last

@@ -12,14 +12,30 @@ from torch import nn
 
 from torchalgo import _C
 from torchalgo._base.error_code import with_inner_code
-from torchalgo._base.fake_device import keep_fake_device
+from torchalgo._base.overlap import keep_fake_device
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, bound_arguments
 from torchalgo._capture.formats import Formats, with_formats
 from torchalgo._capture.freeze import ScriptModule, tensors_in
 from torchalgo._capture.shapes import as_numbers
+from torchalgo._ir.plan import Plan
 from torchalgo._plan.result import Result
-from torchalgo._run.runner import planned_inputs
+
+
+def dtype_named(name: str) -> torch.dtype:
+    """Returns torch's dtype for its name in a plan. Raises torchalgo.Error if there is none."""
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise Error(
+            f"TA2101 plan: an input has the dtype {name!r}, expected one of torch's names, such as"
+            " float32"
+        )
+    return dtype
+
+
+def planned_inputs(plan: Plan) -> list[tuple[Sequence[int], torch.dtype]]:
+    """Returns the shape and the type of each input for which a plan was made."""
+    return [(planned.shape, dtype_named(planned.dtype)) for planned in plan.inputs]
 
 
 def plan_object(results: Sequence[Result], watch: _C.ModelWatch | None = None) -> Any:
@@ -68,14 +84,11 @@ def _result_type(kind: Any) -> ResultType:
     )
 
 
-def nested(flat: Sequence[torch.Tensor], kind: ResultType) -> Any:
-    """Returns the result of a module, built from all tensors in it."""
-    return list(flat) if kind == "list" else _nested(list(flat), kind)
-
-
-def _nested(flat: list[torch.Tensor], kind: ResultType) -> Any:
-    """Takes the tensors from the front of `flat`."""
-    return flat.pop(0) if kind is None else tuple([_nested(flat, each) for each in kind])
+def nested(flat: list[torch.Tensor], kind: ResultType) -> Any:
+    """Returns the result of a module, built from all tensors in it, which are taken from `flat`."""
+    if kind == "list":
+        return flat
+    return flat.pop(0) if kind is None else tuple([nested(flat, each) for each in kind])
 
 
 class _OneOp(nn.Module):
@@ -91,7 +104,7 @@ class _OneOp(nn.Module):
         def forward(*args: Any, **kwargs: Any) -> Any:
             tensors = args if form.inputs is None else form.tensors(args, kwargs)[0]
             flat = torch.ops.torchalgo.run_plan(tensors_in(tensors), self.plan)
-            result = nested(flat, kind)
+            result = nested(list(flat), kind)
             if formats is not None:
                 result = with_formats(result, iter(formats))
             return form.result(result)

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import torch
 
 from torchalgo import _C
-from torchalgo._base.quiet_jit import quiet_jit
+from torchalgo._base.overlap import quiet_jit
 from torchalgo._base.read_file import (
     file_at,
     has_part,

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from torchalgo._base.quiet_jit import quiet_jit
+from torchalgo._base.overlap import quiet_jit
 from torchalgo._base.read_file import file_at, has_part
 from torchalgo._C import Error
 from torchalgo._capture.file_models import load_caffe, load_onnx

@@ -18,7 +18,7 @@ from torch import nn
 
 from torchalgo import _C
 from torchalgo._base.error_code import with_inner_code
-from torchalgo._base.quiet_jit import quiet_jit
+from torchalgo._base.overlap import quiet_jit
 from torchalgo._base.read_file import path_of
 from torchalgo._base.timings import StepTime
 from torchalgo._base.write_file import write_file, write_object
@@ -522,9 +522,6 @@ class Optimized(PlannedCalls):
         planned = original.plan(original.calls, {shapes: dataclasses.replace(plan, guard=None)})
         return Optimized(*planned.results, form=planned.form, original=original)
 
-    def _plans_text(self) -> str:
-        return plans_to_json([result.plan for result in self._results])
-
     def _extra_files(self) -> dict[str, str]:
         """Returns the extra files of a saved file, by name: text.
 
@@ -534,7 +531,7 @@ class Optimized(PlannedCalls):
         form = "" if self._form is None else form_to_json(self._form)
         graphs = [result.graph for result in self._results]
         return {
-            PLAN_FILE: self._plans_text(),
+            PLAN_FILE: plans_to_json([result.plan for result in self._results]),
             **({GRAPHS_FILE: json.dumps(graphs)} if any(graphs) else {}),
             **({CALLS_FILE: form} if form else {}),
         }

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -85,10 +84,6 @@ class Original:
         self._check_mode()
         return self.model(*args, **kwargs)
 
-    def kept(self) -> contextlib.AbstractContextManager[Any]:
-        """Returns a context after which the model is as it was before."""
-        return kept_model(self.model)
-
     def run_tensors(self, tensors: Sequence[Any]) -> Any:
         """Calls the tensor model, whose result has the same form as a plan's, without gradients.
 
@@ -96,7 +91,7 @@ class Original:
         """
         self._check_mode()
         assert self.tensor_model is not None
-        with torch.no_grad(), self.kept():
+        with torch.no_grad(), kept_model(self.model):
             return self.tensor_model(*map(copy_of, tensors))
 
     def _check_mode(self) -> None:

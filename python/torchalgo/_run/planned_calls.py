@@ -13,8 +13,8 @@ from torch._compile import _disable_dynamo
 from torch.utils._pytree import tree_map_only
 
 from torchalgo import _C
+from torchalgo._base.error_code import own_error, plain_error
 from torchalgo._base.overlap import Claims, fork_lock
-from torchalgo._base.script_errors import own_error, plain_error
 from torchalgo._base.user_warning import warn_user
 from torchalgo._C import Error
 from torchalgo._capture.calls import CallForm, form_of_script
@@ -27,9 +27,9 @@ from torchalgo._plan.result import Result
 from torchalgo._run.as_given import AsGiven
 from torchalgo._run.as_op import AsOp
 from torchalgo._run.embedded import Embedded
+from torchalgo._run.exported import dtype_named, planned_inputs
 from torchalgo._run.model_watch import changed_layers
 from torchalgo._run.original import Original
-from torchalgo._run.runner import dtype_named, runner_of
 from torchalgo._run.unseen_shapes import UnseenShapes
 
 _NO_EXPORT = (
@@ -72,7 +72,7 @@ class PlannedCalls(Embedded):
         self._others: UnseenShapes | None = None
         self._joined: tuple[tuple[Result, ...], ScriptModule] | None = None
         # The runners by id of the scripted module, and the first plan's. They run usual calls.
-        self._runners: dict[int, _C.GraphRunner] = {}
+        self._runners: dict[int, _C.GraphRunner | None] = {}
         self._first_runner: _C.GraphRunner | None = None
         self._as_op: AsOp | None = None
         self._dtypes: list[set[torch.dtype]] = []  # of each input
@@ -252,7 +252,10 @@ class PlannedCalls(Embedded):
         if why:
             return self._run_original(why, args, kwargs)
         check_tensors(tensors, form.names, self._device, self._dtypes)
-        module = self._module_for(tensors)
+        shapes = shapes_of(tensors)
+        module: ScriptModule | str | None = self._scripted_of.get(shapes)
+        if module is None:
+            module = self._unseen_module(shapes, tensors)
         if isinstance(module, str):
             return self._run_original(module, args, kwargs)
         runner = self._runners.get(id(module))
@@ -265,7 +268,7 @@ class PlannedCalls(Embedded):
             own = own_error(problem, "forward")
             if own is not None or self._original is None:
                 raise own or plain_error(problem, "forward") from None
-            why = f"the plan cannot run inputs {shapes_text(shapes_of(tensors))}"
+            why = f"the plan cannot run inputs {shapes_text(shapes)}"
             return self._run_original(why, args, kwargs)
         return self._finished(result, tensors)
 
@@ -308,12 +311,6 @@ class PlannedCalls(Embedded):
     def _copied_constant(self, tensor: torch.Tensor) -> torch.Tensor:
         is_constant = tensor.untyped_storage().data_ptr() in self._constants
         return tensor.clone() if is_constant else tensor
-
-    def _module_for(self, tensors: tuple[Any, ...]) -> ScriptModule | str:
-        """Returns the module that runs these tensors, or the reason why there is none."""
-        shapes = shapes_of(tensors)
-        scripted = self._scripted_of.get(shapes)
-        return self._unseen_module(shapes, tensors) if scripted is None else scripted
 
     def _unseen_module(self, shapes: Shapes, tensors: tuple[Any, ...]) -> ScriptModule | str:
         """Returns the module of the nearest plan that is right for these shapes, which have none.
@@ -366,10 +363,13 @@ class PlannedCalls(Embedded):
         self._device = torch.device(results[0].device)
         # These are no submodules, so that .to() and the like do not look for weights in them.
         self._scripted_of = {result.shapes: result.scripted for result in results}
+        # None: the module needs TorchScript's interpreter.
         self._runners = {
-            id(result.scripted): runner
+            id(result.scripted): _C.GraphRunner.make(
+                result.scripted._c, planned_inputs(result.plan)
+            )
             for result in results
-            if (runner := runner_of(result)) is not None
+            if result.device.startswith("cpu")
         }
         if self._form is None:
             self._form = form_of_script(results[0].scripted)

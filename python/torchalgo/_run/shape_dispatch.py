@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from torchalgo._base.error_code import with_inner_code
-from torchalgo._base.quiet_jit import quiet_jit
+from torchalgo._base.overlap import quiet_jit
 from torchalgo._C import Error
 from torchalgo._capture import shapes as shapes_module
 from torchalgo._capture.freeze import JOINED, ScriptModule
@@ -26,7 +26,7 @@ _PART = "plan_{}"  # the name of a plan's submodule, also in saved files
 def join(
     modules: Sequence[ScriptModule],
     shapes: Sequence[Shapes],
-    dims: Sequence[Dims | None] | None = None,
+    dims: Sequence[Dims | None],
 ) -> ScriptModule:
     """Joins `modules` to one module, which runs the one whose shapes are nearest to its inputs'.
 
@@ -35,7 +35,7 @@ def join(
 
     Args:
         shapes: the shapes for which each module was planned.
-        dims: the sizes for which each module is right. None: any sizes.
+        dims: the sizes for which each module is right; None for any sizes.
 
     Raises: torchalgo.Error if TorchScript cannot express it, for example if the modules return
         results of different types.
@@ -63,7 +63,7 @@ def join(
 def _holder(
     modules: Sequence[ScriptModule],
     shapes: Sequence[Shapes],
-    dims: Sequence[Dims | None] | None,
+    dims: Sequence[Dims | None],
 ) -> nn.Module:
     """Returns a module with the parts of the joined module, but without forward."""
 
@@ -72,7 +72,7 @@ def _holder(
     holder: nn.Module = type(JOINED, (nn.Module,), {})()
     planned = [[list(sizes) for sizes in tensors] for tensors in shapes]
     holder.planned = torch.jit.Attribute(planned, list[list[list[int]]])  # type: ignore[assignment]
-    numbers = [as_numbers(each) for each in dims or [None] * len(modules)]
+    numbers = list(map(as_numbers, dims))
     holder.dims = torch.jit.Attribute(numbers, list[list[list[list[int]]]])  # type: ignore[assignment]
     for i, module in enumerate(modules):
         # The wrapper that torch.jit.freeze returns lacks attributes that a submodule needs. So the

@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
+from torchalgo._base.compare_outputs import same_values
 from torchalgo._base.error_code import without_code
 from torchalgo._base.f32_precision import EXACT_CPU
 from torchalgo._C import Error
-from torchalgo._capture.freeze import capture_model, first_lines
+from torchalgo._capture.freeze import ScriptModule, capture_model, first_lines
 from torchalgo._capture.reference import Reference, most_error
-from torchalgo._capture.same_program import difference
 from torchalgo._capture.seen import look_at
 from torchalgo._capture.shapes import Shapes, as_numbers, choose, explain, nearest
 from torchalgo._ir.plan import shapes_text
@@ -100,7 +104,7 @@ class UnseenShapes:
             result = self._results[i]
             if result.frozen is None:
                 continue
-            differences = [difference(frozen, result.frozen) for frozen in captures]
+            differences = [_difference(frozen, result.frozen) for frozen in captures]
             found = "" if "" in differences else differences[0]
             if not found and _is_right(result, reference):
                 return result
@@ -114,3 +118,42 @@ def _is_right(result: Result, reference: Reference) -> bool:
         return reference.error_of(result.scripted) <= most
     except RuntimeError:
         return False
+
+
+def _difference(one: ScriptModule, other: ScriptModule) -> str:
+    """Returns the first difference between the programs of two modules; empty if there is none.
+
+    Two captures of one model at different sizes have equal programs if they compute the same
+    function. Sizes that a trace stores with its values are not part of the program.
+    """
+    graphs = [_plain(module.graph) for module in (one, other)]
+    # A module's type has another number in each capture, and none in the first one of a process.
+    texts = [re.sub(r"___torch_mangle_\d+\.", "", each.str(False)).splitlines() for each in graphs]
+    for lines in itertools.zip_longest(*texts, fillvalue="no op"):
+        if lines[0] != lines[1]:
+            return " and ".join(line.strip()[:80] for line in lines)
+    constants = [_constants(graph) for graph in graphs]
+    return "" if all(map(_equal, *constants)) else "a constant"
+
+
+def _plain(graph: Any) -> Any:
+    """Returns a copy of a graph without sizes of values, and with numbers as names of values."""
+    copied = graph.copy()
+    torch._C._jit_pass_erase_shape_information(copied)
+    return torch._C._jit_pass_canonicalize(copied, False)
+
+
+def _constants(graph: Any) -> list[Any]:
+    """Returns the constants of a graph, whose text shows no elements of large tensors."""
+    return [n.output().toIValue() for n in graph.findAllNodes("prim::Constant")]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        facts = [(x.shape, x.dtype, x.device) for x in (one, other)]
+        if facts[0] != facts[1] or torch.equal(one, other):
+            return facts[0] == facts[1]
+        return one.is_floating_point() and same_values(one, other)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return type(one) is type(other) and bool(one == other or (one != one and other != other))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from torchalgo import _C
 from torchalgo._base.read_file import path_of
@@ -42,16 +42,6 @@ class TrainingModule(nn.Module):
     is_torchalgo_optimized = True
 
     _original: nn.Module
-    _whole: fx.GraphModule
-    _traced: Traced
-    _regions: dict[str, PlannedRegion]
-    _shapes: list[torch.Size]  # of the inputs: the trace holds for these
-    _others: Counter[str]  # runs of regions in calls that ran the whole model, by reason
-    _layers: list[Layers]
-    _links: list[Link]
-    _modes: list[tuple[bool, bool]]
-    _told: set[str]  # the reasons that a warning has told
-    _in_autocast: bool  # the plan is for calls inside of torch.autocast in bf16
     plan: TrainingPlan
     runs: Literal["plan", "baseline"]  # "baseline": the model as it was given, which was faster
     is_interrupted: bool  # True if Ctrl-C ended the tuning early
@@ -61,12 +51,15 @@ class TrainingModule(nn.Module):
         plan: TrainingPlan, shapes: list[torch.Size], in_autocast: bool,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.__dict__.update(
-            _original=model, _traced=traced, _whole=traced.whole, _regions=regions, plan=plan,
-            _shapes=shapes, _others=Counter(), _layers=_layers(model), _links=_links(model, traced),
-            _modes=_modes(model, traced), _told=set(), runs="plan",
-            is_interrupted=False, _in_autocast=in_autocast,
-        )  # fmt: skip
+        self.__dict__["_original"] = model  # it is no submodule
+        self.plan, self.runs, self.is_interrupted = plan, "plan", False
+        self._traced, self._regions = traced, regions
+        self._shapes = shapes  # of the inputs: the trace holds for these
+        self._in_autocast = in_autocast  # the plan is for calls inside of torch.autocast in bf16
+        self._layers, self._links = _layers(model), _links(model, traced)
+        self._modes = _modes(model, traced)
+        self._others = Counter[str]()  # runs of regions in calls of the whole model, by reason
+        self._told: set[str] = set()  # the reasons that a warning has told
         # The model's own dicts: what is registered later in one of both is in the other.
         for name, value in vars(model).items():
             if name in _SHARED or (name.endswith("_hooks") and name in self.__dict__):
@@ -74,14 +67,13 @@ class TrainingModule(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TrainingModule:
         model = copy.deepcopy(self._original, memo)
-        whole = copy.deepcopy(self._whole, memo)
+        whole = copy.deepcopy(self._traced.whole, memo)
         entered = copy.deepcopy(self._traced.entered, memo)
         regions = {name: getattr(whole, name) for name in self._regions}
         traced = dataclasses.replace(self._traced, whole=whole, regions={}, entered=entered)
         copied = TrainingModule(model, traced, regions, self.plan, self._shapes, self._in_autocast)
-        copied.__dict__.update(
-            _modes=self._modes, runs=self.runs, is_interrupted=self.is_interrupted
-        )
+        copied._modes = self._modes
+        copied.__dict__.update(runs=self.runs, is_interrupted=self.is_interrupted)
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -140,7 +132,7 @@ class TrainingModule(nn.Module):
             self._others[why] += len(self._regions)
             self._tell(why)
             return self._original.forward(*args, **kwargs)
-        result = self._whole(*args)
+        result = self._traced.whole(*args)
         self._tell(next((each.why for each in self._regions.values() if each.why), ""))
         return result
 

@@ -16,6 +16,7 @@ from torch.nn.modules.utils import _pair
 
 from torchalgo import _C
 from torchalgo._capture.settings import cpu_autocasts_to_bf16
+from torchalgo._ir.problems import spell_convolution
 from torchalgo._run.model_watch import LAYER_SETTINGS
 from torchalgo._train.known_ops import (
     Op,
@@ -122,7 +123,13 @@ class _Builder:
             problem = f"concat_f32_n{n}c{channels_text}h{h}w{w}"
         elif op.kind == "conv":
             assert isinstance(module, nn.Conv2d)
-            problem = _conv(module, f"{self.conv_dtype}_{image}")
+            pad, shape = padding_of(module), module.weight.shape
+            assert pad is not None
+            geometry = module.stride, pad, module.dilation
+            problem = spell_convolution(
+                "fwd", self.conv_dtype, _sizes(sources[0]), shape, geometry, module.groups
+            )
+            problem += "" if module.bias is None else "+bias"
         elif op.kind in ("maxpool", "avgpool"):
             assert module is not None
             problem = _pool(op.kind, module, image)
@@ -186,17 +193,6 @@ def _real(number: float) -> str:
     return str(int(number)) if number == int(number) else repr(float(number))
 
 
-def _conv(module: nn.Conv2d, typed_image: str) -> str:
-    r, s = module.kernel_size
-    stride, dilation, pad = module.stride, module.dilation, padding_of(module)
-    assert pad is not None
-    bias = "" if module.bias is None else "+bias"
-    return (
-        f"fwd_{typed_image}_k{module.out_channels}r{r}s{s}_st{stride[0]}x{stride[1]}"
-        f"_pad{pad[0]}x{pad[1]}_dil{dilation[0]}x{dilation[1]}_g{module.groups}{bias}"
-    )
-
-
 def _pool(kind: str, module: Any, image: str) -> str:
     window, pad = _pair(module.kernel_size), _pair(module.padding)
     stride = _pair(module.stride)
@@ -213,11 +209,6 @@ class PlannedRegion(nn.Module):
     """Runs the plan of a region, or the region as it was given where the plan does not fit."""
 
     _part: fx.GraphModule
-    _own: RegionGraph
-    _native: _C.TrainingRegion
-    original_runs: Counter[str]  # runs of the region as it was given, by reason
-    why: str  # the reason why the last call did not run the plan; empty if it did
-    planned_runs: int
 
     def __init__(
         self, part: fx.GraphModule, own: RegionGraph, wanted: Sequence[int],
@@ -225,10 +216,12 @@ class PlannedRegion(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         # The model owns its modules; here they are not registered again.
-        self.__dict__.update(_part=part, _own=own, _native=native, planned_runs=0, why="")
-        self.__dict__["original_runs"] = Counter()
+        self.__dict__["_part"] = part
+        self._own, self._native, self._device = own, native, device
+        self.planned_runs = 0
+        self.original_runs = Counter[str]()  # runs of the region as it was given, by reason
+        self.why = ""  # the reason why the last call did not run the plan; empty if it did
         graph = own.graph
-        self._device = device
         self._shapes = [tuple(graph.values[i].sizes) for i in graph.inputs]
         self._wanted = [i in wanted for i in graph.inputs]
         # PyTorch may keep other tensors for the gradients than a plan does. A change of one that it

@@ -59,7 +59,6 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> Traced:
             _leave_out_other_inputs(whole, len(inputs))
             check_trace(model, whole, inputs)
             entered += _open_norms(whole)
-            entered += _leave_out_identities(whole)
         except Exception as problem:
             cause = problem.__cause__ or problem
             raise _C.Error(
@@ -116,26 +115,16 @@ def _open_norms(whole: fx.GraphModule) -> list[nn.Module]:
         last = node.args[0]
         with whole.graph.inserting_before(node):
             for name in names:
+                called = whole.get_submodule(name)
+                if type(called) is nn.Identity and not is_altered(called):
+                    found.append(called)
+                    continue
                 last = whole.graph.call_module(name, (last,))
                 last.meta["layer"] = name if name != names[0] else node.target
                 last.meta["tensor_meta"] = node.meta["tensor_meta"]
         node.replace_all_uses_with(last)
         whole.graph.erase_node(node)
         found.append(layer)
-    whole.recompile()
-    return found
-
-
-def _leave_out_identities(whole: fx.GraphModule) -> list[nn.Module]:
-    """Removes calls of nn.Identity, which would cut regions. Returns these modules."""
-    modules = dict(whole.named_modules(remove_duplicate=False))
-    found: list[nn.Module] = []
-    for node in list(whole.graph.nodes):
-        module = modules[str(node.target)] if node.op == "call_module" else None
-        if type(module) is nn.Identity and not is_altered(module) and len(node.args) == 1:
-            node.replace_all_uses_with(node.args[0])
-            whole.graph.erase_node(node)
-            found.append(module)
     whole.recompile()
     return found
 

@@ -154,7 +154,9 @@ class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         # trace.py replaces these modules after the trace.
         is_replaced = is_norm_with_activation(m) or is_drop_path(m)
-        is_leaf = is_replaced or is_altered(m) or super().is_leaf_module(m, module_qualified_name)
+        is_torchs = super().is_leaf_module(m, module_qualified_name)
+        # An identity leaves no call in the trace, which would cut a region.
+        is_leaf = is_replaced or is_altered(m) or (is_torchs and type(m) is not nn.Identity)
         if not is_leaf:
             self.entered.append(m)
         return is_leaf

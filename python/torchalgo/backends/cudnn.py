@@ -48,19 +48,6 @@ def is_available() -> bool:
     return not _C.cudnn_absence()
 
 
-def get_flag(name: str) -> int | str | None:
-    """Returns the value of a flag: one of cuDNN's numbers, a choice's text, or None."""
-    index = list(FLAGS).index(name)
-    return read_choice(_C.flag_choices()[index], FLAGS[name])
-
-
-def set_flag(name: str, choice: Choice) -> None:
-    """Sets one flag. Raises torchalgo.Error if `choice` is no choice for its direction."""
-    texts = list(_C.flag_choices())
-    texts[list(FLAGS).index(name)] = choice_text(choice, FLAGS[name], name)
-    _C.set_flag_choices(*texts)
-
-
 @contextmanager
 def flags(
     conv_fwd_algo: Choice = None,
@@ -93,15 +80,22 @@ def flags(
 
 
 def flag_property(name: str) -> property:
-    """Returns a property of a module that reads and sets a flag."""
+    """Returns a property of a module that reads and sets a flag.
+
+    Its value is one of cuDNN's numbers, a choice's text, or None. Setting it raises torchalgo.Error
+    if the value is no choice for the flag's direction.
+    """
+    index, direction = list(FLAGS).index(name), FLAGS[name]
 
     def get(module: object) -> int | str | None:
-        return get_flag(name)
+        return read_choice(_C.flag_choices()[index], direction)
 
     def set_(module: object, choice: Choice) -> None:
-        set_flag(name, choice)
+        texts = list(_C.flag_choices())
+        texts[index] = choice_text(choice, direction, name)
+        _C.set_flag_choices(*texts)
 
-    return property(get, set_, doc=f"The algorithm of {FLAGS[name]} problems.")
+    return property(get, set_, doc=f"The algorithm of {direction} problems.")
 
 
 class _CudnnModule(types.ModuleType):
