@@ -48,7 +48,8 @@ class Event:
     @property
     def count(self) -> str:
         """Formats the known parts as "42 %, 12 s left, best 31.20 ms"."""
-        left = "" if self.eta_s is None else f", {self.eta_s:.0f} s left"
+        # Once the budget is over, nothing is known of the time that the last steps take.
+        left = f", {self.eta_s:.0f} s left" if self.eta_s is not None and self.eta_s >= 0.5 else ""
         best = "" if self.best_us is None else f", best {self.best_us / 1000:.2f} ms"
         return f"{100 * self.done // max(self.total, 1)} %{left}{best}"
 

@@ -47,6 +47,7 @@ def speed_line(guard: GuardVerdict | None) -> str:
         return guard_line(guard).removeprefix("guard: ")
     times = f"{guard.plan_us / 1000:.2f} ms against {guard.baseline_us / 1000:.2f} ms"
     baseline, plan, when = f"{guard.baseline}, the fastest baseline", "plan ", when_timed(guard)
+    call = "a step" if guard.is_of_step else "a call"
     since = ", since the plan is not faster"
     if guard.is_of_step:
         baseline, plan, times = guard.baseline, "", f"a step of {times}"
@@ -57,9 +58,11 @@ def speed_line(guard: GuardVerdict | None) -> str:
     when += "; the best plan in one layout runs" if guard.runs == "single_layout" else ""
     if guard.verdict != "faster":
         return f"no clear difference from {baseline}: {times}{when}"
+    # A baseline's own median is of other rounds, so it may contradict the ratio of paired rounds.
     return (
-        f"{1 / guard.ratio:.2f}x as fast as {baseline}: {times}"
-        f" [95 %: {1 / guard.high:.2f}x to {1 / guard.low:.2f}x]{when}"
+        f"{1 / guard.ratio:.2f}x as fast as {baseline}, in the median of {guard.rounds} rounds"
+        f" [95 %: {1 / guard.high:.2f}x to {1 / guard.low:.2f}x];"
+        f" {call} takes {guard.plan_us / 1000:.2f} ms{when}"
     )
 
 

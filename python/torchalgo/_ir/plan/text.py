@@ -127,6 +127,8 @@ def _summary(plan: Plan) -> list[str]:
         _proof(plan),
         f"tuning: {plan.method}",
     ]
+    if any(row[4].endswith("?") for row in _rows(plan)):
+        lines.append("? marks a time that was predicted, not measured")
     if plan.weight_bytes is not None:
         lines.append(_memory_line(plan))
     lines += [f"limit: {name} of at most {limit:g}" for name, limit in plan.limits.items()]
@@ -135,6 +137,8 @@ def _summary(plan: Plan) -> list[str]:
         own = value_of(plan)
         for name, value in plan.comparisons.items():
             gain = f" ({value / own:.3f}x this plan)" if own else ""
+            if value < 0.999 * own:  # they exceed a limit, or no time was left to check them
+                gain += ", with candidates that this plan may not use"
             text = format_value(plan.objective, value)
             lines.append(f"  {name.replace('_', ' '):24} {text}{gain}")
     if plan.guard is not None:
@@ -187,6 +191,8 @@ def _proof(plan: Plan) -> str:
         measured = f", measured {in_ms(plan.guard.plan_us)}"
     ties = f"; {plan.ties} layer{'s' * (plan.ties != 1)} tied within noise"
     kind = "partly predicted" if plan.unmeasured else "measured"
+    if plan.unmeasured == len(plan.nodes) + len(plan.transforms):
+        kind = "predicted"  # nothing was measured
     if plan.unproven:
         found = "the best found for" if plan.status == "optimal" else _above(plan, "best bound of")
         head = f"not proven: {plan.unproven}; {found} these {kind}, additive costs"
