@@ -73,7 +73,7 @@ def measured_ticks(
         offered = _C.offers_of(key.problem)[0]
         fitting = (p for p in offered if (p.name, p.src, p.dst) == key[1:])
         primitives[key] = next(fitting, primitives[key])
-    sampler = Bench.on(None).sampler(primitives, cold, 0)
+    sampler = Bench.on(None).sampler(primitives, cold)
     for key in missing:
         taken = sampler.take([key], 2.0, again=True)
         ticks |= {k: cost.ticks for k, cost in taken.items()}

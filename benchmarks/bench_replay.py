@@ -64,8 +64,8 @@ from torchalgo import _C
 from torchalgo._ir.bounds import Peaks, family_of, sibling_floor
 from torchalgo._ir.costs import TICKS_PER_NS, Key
 from torchalgo._measure.sampling import ROUNDS
-from torchalgo._predict import CostModel, learn
 from torchalgo._predict.features import Features, features_of
+from torchalgo._predict.model import CostModel, learn
 
 # ---- lazy: measuring until the plan is proven ----------------------------------------------------
 

@@ -124,7 +124,7 @@ class Mixer:
         own = self.rng.sample(range(50), 5)
         shared = [problem_of(5000, i) for i in self.rng.sample(range(20), 5)]
         wanted = [*(problem_of(self.writer, i) for i in own), *shared]
-        found = {r.problem: r for r in self.store.entries(Row, [ENVIRONMENT], wanted).values()}
+        found = {r.problem: r for r in self.store.entries(Row, [ENVIRONMENT], wanted)}
         self.torn += sum(not is_true(row) for row in found.values())
         for index in own:
             row = found.get(problem_of(self.writer, index))

@@ -17,7 +17,7 @@ from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import TICKS_PER_NS, Key, key_of
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.tuning import TuneSettings, Tuning
-from torchalgo._predict import CostModel
+from torchalgo._predict.model import CostModel
 
 Ticks = Mapping[Key, int]
 

@@ -22,7 +22,7 @@ from torchalgo._db.row import Refusal, Row, checksum_of, columns_of, from_line, 
 from torchalgo._ir.failures import KINDS
 
 ROWS = [database_faults.make_row(database_faults.problem_of(1, i), 3) for i in range(4)]
-REFUSALS = [Refusal(*ROWS[0].row_key, kind, "a reason", 1e-5, "here", 7) for kind in KINDS]
+REFUSALS = [Refusal(*ROWS[0].values[:6], kind, "a reason", 1e-5, "here", 7) for kind in KINDS]
 ENTRIES = [*ROWS, *REFUSALS]
 LINES = [to_line(entry) for entry in ENTRIES]
 NUMBERS = (0, -1, 1, True, 2**53, 2**62, 2**63 - 1, 2**63, 1e308, -0.0, "1", None, [1])

@@ -127,6 +127,6 @@ def test_what_an_older_comparison_let_pass_is_checked_again(
 def test_a_candidate_that_failed_has_no_check(tune: Run, path: Path) -> None:
     tune(check_errors={"aten.conv": 0.5})
     with CostStore.open(path) as store:
-        wrong = {refusal.row_key for refusal in store.refusals()}
+        wrong = {refusal.key for refusal in store.refusals()}
         assert wrong
-        assert not wrong & {check.row_key for check in store.checks()}
+        assert not wrong & {check.key for check in store.checks()}

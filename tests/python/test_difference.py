@@ -115,7 +115,7 @@ def test_the_command_times_both_plans_and_fails_if_the_second_is_slower(
     other = fast.plan.with_overrides({"*": "aten.conv"})
     slower = GuardVerdict("slower", "baseline", "eager", 2.0, 1.0, 2.0, 1.9, 2.1, 25, "")
     dataclasses.replace(other, guard=slower).save(torchs)  # on another machine
-    model = ("--model", "support.nets:net_factory", "--rounds", "3")
+    model = ("--model", "support.nets:net_factory", "--rounds", "7")
 
     def at_fixed_speed(calls: dict[str, Any], **options: Any) -> dict[str, list[float]]:
         """Returns times with a ratio of 0.5, and an interval of 0.5 to 1."""
@@ -124,7 +124,8 @@ def test_the_command_times_both_plans_and_fails_if_the_second_is_slower(
         assert ran["first"].plan.nodes == fast.plan.nodes
         assert ran["second"].plan.nodes == other.nodes != fast.plan.nodes
         assert time_interleaved(calls, **options).keys() == {"first", "second"}
-        return {"second": [2e6, 2e6, 2e6], "first": [1e6, 1e6, 2e6]}
+        times = {"second": [2e6] * 7, "first": [*[1e6] * 4, *[2e6] * 3]}
+        return {word: ns[: options["rounds"]] for word, ns in times.items()}
 
     monkeypatch.setattr("torchalgo._run.call_times.time_interleaved", at_fixed_speed)
     text = run(capsys, "compare", ours, torchs, *model, "--fail-below", "0.9")
@@ -133,6 +134,9 @@ def test_the_command_times_both_plans_and_fails_if_the_second_is_slower(
     assert text.endswith("0.50 to 1.00), below 1.1\n")
     data = json.loads(run(capsys, "compare", ours, torchs, *model, "--json"))
     assert data["1x3x40x40"]["speed"] == [0.5, 0.5, 1.0]
+    few = ("--fail-below", "0.9", "--rounds", "6")
+    error = run(capsys, "compare", ours, torchs, *model, *few, code=1)
+    assert "TA7204 compare: --fail-below needs at least 7 rounds, and there were 6" in error
     error = run(capsys, "compare", ours, torchs, "--fail-below", "0.6", code=2)
     assert "TA7201 compare: --fail-below needs the model" in error
 

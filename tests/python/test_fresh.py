@@ -89,13 +89,13 @@ def test_a_fresh_store_finds_only_what_it_wrote(path: Path) -> None:
         store.keep_text(Verdict, "here", "plan", "old")
         store.keep_text(PeakRates, "here", "cpu", "old")
     with CostStore.open(path, is_fresh=True) as store:
-        assert store.entries(Row, [ROW.environment]) == {}
+        assert store.entries(Row, [ROW.environment]) == []
         assert store.text(Verdict, "here", "plan") is None
         assert store.text(PeakRates, "here", "cpu") is None
         faster = dataclasses.replace(ROW, ticks=5)
         store.append([faster])
         store.keep_text(Verdict, "here", "plan", "new")
-        assert store.entries(Row, [ROW.environment]) == {ROW.row_key: faster}
+        assert store.entries(Row, [ROW.environment]) == [faster]
         assert store.text(Verdict, "here", "plan") == "new"
         assert len(store.rows()) == 2  # the others stay until they are replaced
         assert store.forget_older([ROW.environment], ["another problem"]) == 0

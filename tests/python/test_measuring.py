@@ -20,7 +20,6 @@ from torchalgo._db import CostStore, DeviceCosts
 from torchalgo._ir.costs import key_of, native_key
 from torchalgo._ir.overrides import forced_primitives
 from torchalgo._ir.problems import dtype_of
-from torchalgo._measure.quarantine import quarantine_list
 from torchalgo._measure.sampling import ROUNDS, ROUNDS_OF_SETUP
 from torchalgo._measure.steps import Question
 from torchalgo._measure.tuning import TuneSettings, Tuning
@@ -73,7 +72,7 @@ def test_a_candidate_that_fails_its_check_is_never_chosen_and_says_why(
     plan = tuning.settle(_C.make_plan)
     for node in plan.nodes:
         assert node.primitive.name not in winners
-    reasons = {q.primitive: q.reason for q in quarantine_list(tuning.rules)}
+    reasons = {key.primitive: why for key, why in tuning.rules.quarantined.items()}
     assert winners <= set(reasons)
     assert set(reasons.values()) == {"relative L2 0.5"}
 
@@ -84,7 +83,7 @@ def test_a_candidate_that_cannot_be_measured_is_quarantined(imported: _C.Importe
     tuning = make_tuning(imported, fake)
     plan = tuning.settle(_C.make_plan)
     assert "aten.prepacked" not in {n.primitive.name for n in plan.nodes}
-    assert {q.reason for q in quarantine_list(tuning.rules)} == {"out of memory"}
+    assert set(tuning.rules.quarantined.values()) == {"out of memory"}
 
 
 def test_no_candidate_left_is_an_error_with_the_reasons(imported: _C.Imported) -> None:

@@ -12,7 +12,7 @@ from cost_tables import FOLDER, Table, read_table, usable
 from torchalgo import _C
 from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import Cost, Key, Samples
-from torchalgo._measure.allowed import Rules
+from torchalgo._measure.allowed import Rules, key_of_candidate
 from torchalgo._measure.knowledge import Knowledge, is_trusted
 from torchalgo._measure.sampling import RETIMED_SAMPLES, ROUNDS
 from torchalgo._measure.steps import (
@@ -49,7 +49,7 @@ def answered(knowledge: Knowledge, step: Step, table: Table) -> Knowledge:
     assert isinstance(step, (Measure, Retime))
     rows = {key: table.rows[key] for key in step.keys}
     costs = {k: Cost(row.ticks, row.noise_ticks, Samples(samples)) for k, row in rows.items()}
-    knowledge = knowledge.seeded().with_costs(costs)
+    knowledge = knowledge.with_costs(costs)
     return knowledge.with_retimed(step.keys) if isinstance(step, Retime) else knowledge
 
 
@@ -73,7 +73,6 @@ def facts_of(knowledge: Knowledge) -> Any:
         table, dict(costs.costs), dict(costs.rough), dict(costs.guessed), dict(costs.bounds),
         dict(knowledge.errors), dict(knowledge.rules.quarantined), dict(knowledge.failed_before),
         knowledge.retimed, knowledge.no_time_to_measure, knowledge.no_time_to_check,
-        knowledge.is_seeded,
     ]  # fmt: skip
 
 
@@ -104,8 +103,7 @@ def test_the_steps_lead_from_nothing_to_the_optimum_of_the_table(
     knowledge, kinds = start(table, has_peaks=has_peaks), []
     while True:
         step = asked_twice(knowledge, Phase.MEASURING)
-        is_seed = not has_peaks and not kinds
-        assert type(step) is (Measure if is_seed else expected_kind(knowledge))
+        assert type(step) is expected_kind(knowledge)
         kinds.append(type(step))
         if isinstance(step, Done):
             break
@@ -156,7 +154,8 @@ def test_what_there_is_no_time_for_is_used_by_no_plan(table: Table) -> None:
 def test_failures_of_earlier_runs_are_released_where_no_plan_does_without(table: Table) -> None:
     knowledge = start(table)
     node = next(i for i, own in enumerate(table.found.by_anchor) if own)
-    failed = {offer.key: "SIGSEGV" for offer in knowledge.rules.all if node in offer.covers}
+    every = [c for c in knowledge.rules.all if node in c.covers]
+    failed = dict.fromkeys(map(key_of_candidate, every), "SIGSEGV")
     failing = knowledge.with_failed_before(failed)
     step = asked_twice(failing, Phase.MEASURING)
     assert isinstance(step, Release) and set(step.keys) == set(failed)

@@ -12,7 +12,7 @@ from torch import nn
 
 from support.limited_plans import known_candidates, known_transforms, plan_within
 from torchalgo import _C, Error, pareto
-from torchalgo._plan.pareto import NativePoint, native_front
+from torchalgo._plan.pareto import native_front
 
 CONV = "fwd_f32_n1c8h4w4_k8r1s1_st1x1_pad0x0_dil1x1_g1"
 CHAIN = f"""torchalgo graph 1
@@ -46,9 +46,10 @@ def chain(seed: int) -> tuple[_C.Graph, _C.Candidates, _C.CostTable, dict[str, i
 
 
 def front_of(
-    graph: _C.Graph, found: _C.Candidates, costs: _C.CostTable, **options: Any
-) -> list[NativePoint]:
+    graph: _C.Graph, found: _C.Candidates, costs: _C.CostTable, **given: Any
+) -> list[tuple[_C.Plan, int]]:
     transforms = known_transforms(graph, found, costs)
+    options = {"over": "workspace", "max_points": 32, "time_limit_s": 10.0, **given}
     return native_front(graph, found, transforms, costs, known_candidates(costs), **options)
 
 
@@ -68,12 +69,12 @@ def test_workspace_front_equals_enumeration(seed: int) -> None:
         for choice in itertools.product(range(4), repeat=3)
     }
     front = front_of(graph, found, costs)
-    assert [(p.plan.cost, p.bytes) for p in front] == undominated(points)
-    assert all(p.plan.status == "optimal" for p in front)
+    assert [(plan.cost, used) for plan, used in front] == undominated(points)
+    assert all(plan.status == "optimal" for plan, _ in front)
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_weight_front_equals_enumeration(seed: int) -> None:
+def test_weight_front_equals_enumeration(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, found, costs, ticks, _ = chain(seed)
     size = {
         (n, name): random.Random(f"{seed} {n} {name}").randrange(9)
@@ -85,8 +86,9 @@ def test_weight_front_equals_enumeration(seed: int) -> None:
         for choice in itertools.product(NAMES, repeat=3)
     }
     bytes_of = [[size[n, name] for name in NAMES] for n in range(3)]
-    front = front_of(graph, found, costs, over="weights", bytes_of=bytes_of)
-    assert [(p.plan.cost, p.bytes) for p in front] == undominated(points)
+    monkeypatch.setattr(_C, "packed_bytes_of", lambda _: bytes_of)
+    front = front_of(graph, found, costs, over="weights")
+    assert [(plan.cost, used) for plan, used in front] == undominated(points)
 
 
 @pytest.mark.parametrize("seed", range(40))

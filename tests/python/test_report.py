@@ -353,7 +353,7 @@ def test_types_and_errors_have_what_is_known() -> None:
     nodes = [make_node("a", output_error=2e-4), make_node("b", src="nhwc.bf16", dst="nhwc.bf16")]
     plan = make_plan(nodes=nodes, rel_error=1e-4, max_error=1e-2, validation_error=3e-4)
     text = page_of(plan).text
-    assert "1 in the type of the model, 1 in bf16" in text
+    assert "1 in bf16, 1 in the model's type" in text
     assert "relative L2 1.0e-04, compared with the given model" in text
     assert "relative L2 at most 3.0e-04" in text and "a 2.0e-04" in text
     assert "predicted error" not in text

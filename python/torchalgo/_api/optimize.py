@@ -338,9 +338,7 @@ def optimize_prepared(
     budget.least_sample_s = objective.least_sample_s
     chosen = Refinement(prepared, tuning, objective, options, budget).choose()
     call.progress.finish("planned", is_whole=not tuning.is_stopped)
-    describe = Describer(
-        prepared.graph, prepared.inputs, prepared.notes, prepared.dims, tuning, objective
-    )
+    describe = Describer(prepared.unplanned(), tuning, objective)
     plan = plan_of(chosen, prepared, describe)
     if tuning.is_interrupted:
         budget.hurry()

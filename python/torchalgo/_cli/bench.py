@@ -33,7 +33,7 @@ from torchalgo._train.guard import time_steps
 from torchalgo._train.plan import TrainingPlan
 from torchalgo_cli.files import is_problem
 
-BUDGET_S = 60.0  # the most seconds for timing calls
+BUDGET_S = 60.0  # the most seconds for timing calls or steps
 
 
 def run(args: argparse.Namespace) -> int:
@@ -100,4 +100,5 @@ def _times_of_steps(args: argparse.Namespace) -> CallTimes:
     plan = None if args.plan is None else TrainingPlan.load(args.plan)
     planned = optimize_training(own, inputs, plan=plan, **_options(args))
     sides = {PLAN: (own, planned), "as it is": (plain, plain), "channels_last": (last, last)}
-    return CallTimes(time_steps(sides, inputs, args.rounds))
+    times = time_steps(sides, inputs, args.rounds, BUDGET_S)
+    return CallTimes(times, wanted_rounds=args.rounds)

@@ -17,6 +17,7 @@ from torchalgo._C import Error
 from torchalgo._capture.example_calls import random_inputs
 from torchalgo._capture.settings import Settings
 from torchalgo._cli.tuning_flags import loaded, print_result
+from torchalgo._measure.guard import LEAST_ROUNDS
 from torchalgo._report.difference import Comparison, compare
 from torchalgo._report.page import html_page
 from torchalgo._report.subject import Subject
@@ -64,6 +65,12 @@ def run(args: argparse.Namespace) -> int:
                 f"\n\n{times}\nThe second plan is {speed.ratio:.2f} times as fast as the first"
                 f" (95 % interval: {speed.low:.2f} to {speed.high:.2f})"
             )
+            rounds = len(times.ns["first"])
+            if args.fail_below is not None and rounds < LEAST_ROUNDS:
+                raise Error(
+                    f"TA7204 compare: --fail-below needs at least {LEAST_ROUNDS} rounds, and there"
+                    f" were {rounds} in {BUDGET_S:.0f} s: raise --rounds, or time a smaller input"
+                )
             if args.fail_below is not None and speed.high < args.fail_below:
                 is_below = True
                 texts[shape] += f", below {args.fail_below:g}"

@@ -56,7 +56,7 @@ def examine() -> dict[str, dict[str, Any]]:
         "energy meters": meters.describe_meters(_devices()),
         "algorithms": _algorithms(),
         "cost database": _database(),
-        "optional": {name: _is_installed(name) for name in OPTIONAL},
+        "optional": {name: importlib.util.find_spec(name) is not None for name in OPTIONAL},
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         "files": {"package": str(Path(torchalgo.__file__).parent)},
     }
@@ -131,10 +131,6 @@ def _is_writable(path: Path) -> bool:
     """Returns whether files can be created in the nearest folder that exists."""
     folder = next(p for p in path.parents if p.exists())
     return os.access(folder, os.W_OK | os.X_OK)
-
-
-def _is_installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
 
 
 def _sqlite_version() -> str:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torchalgo._api.optimize import optimize
 from torchalgo._base.write_file import write_file
 from torchalgo._C import Error
 from torchalgo._capture.example_calls import random_inputs
@@ -18,9 +17,9 @@ from torchalgo._cli.tuning_flags import (
     error_arguments,
     loaded,
     need_input,
+    optimized_model,
     print_result,
     refuse,
-    tuning_arguments,
 )
 from torchalgo._ir.plan import plans_to_json
 from torchalgo._plan.candidates import candidates
@@ -98,17 +97,8 @@ def _explain_model(args: argparse.Namespace) -> int:
         )
     if args.over is not None and args.report is None:
         refuse(args, "--over without -o", "--trace", "--csv")
-    model = loaded(args, args.source)
-    optimized = optimize(
-        model,
-        None if args.shapes else random_inputs(model, args.input),
-        shapes=args.shapes,
-        objective=args.objective,
-        **tuning_arguments(args),
-    )
-    front = None
-    if args.over is not None:
-        front = _front(optimized, args)
+    optimized = optimized_model(args, args.source)
+    front = None if args.over is None else _front(optimized, args)
     if args.report is not None:
         with told(
             "explain: timing the bars of the report",

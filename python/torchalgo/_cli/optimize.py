@@ -10,7 +10,6 @@ import sys
 import torch
 from torch import nn
 
-from torchalgo._api.optimize import optimize
 from torchalgo._api.optimize_training import optimize_training
 from torchalgo._base.timings import timings_text
 from torchalgo._C import Error
@@ -18,6 +17,7 @@ from torchalgo._capture.example_calls import random_inputs
 from torchalgo._cli.tuning_flags import (
     end_code,
     loaded,
+    optimized_model,
     plans_in,
     print_result,
     tuning_arguments,
@@ -35,15 +35,8 @@ def run(args: argparse.Namespace) -> int:
         return _plan_training(args)
     if args.output is None:
         raise Error("TA7201 optimize: the file to write is missing: add -o net.pt")
-    model = loaded(args, args.model)
-    optimized = optimize(
-        model,
-        None if args.shapes else random_inputs(model, args.input),
-        shapes=args.shapes,
-        plan=None if args.plan is None else plans_in(args.plan),
-        objective=args.objective,
-        **tuning_arguments(args),
-    )
+    plan = None if args.plan is None else plans_in(args.plan)
+    optimized = optimized_model(args, args.model, plan)
     plans = list(optimized.plans.values())
     optimized.save(args.output, portable=args.portable)
     if args.plan_out is not None:

@@ -75,12 +75,8 @@ def connect(launch: Launch, timeout_s: float) -> None:
 def pin(launch: Launch) -> None:
     """Gives this rank its part of the host's cores, and sets torch's threads to their number.
 
-    Raises: torchalgo.Error if there are more ranks than cores, or the system cannot do it.
+    Raises: torchalgo.Error if there are more ranks than cores.
     """
-    if not hasattr(os, "sched_setaffinity"):
-        raise Error(
-            "TA6003 tune: --pin: this system cannot bind a process to cores: leave --pin out"
-        )
     cores = sorted(os.sched_getaffinity(0))
     count = len(cores) // launch.local_size
     if not count:

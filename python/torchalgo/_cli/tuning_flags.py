@@ -11,11 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchalgo._api.optimize import optimize
 from torchalgo._C import Error
+from torchalgo._capture.example_calls import random_inputs
 from torchalgo._capture.settings import Settings
 from torchalgo._ir.plan import Plan
 from torchalgo._run.load import load_plans
 from torchalgo._run.model_files import load_model
+from torchalgo._run.optimized import Optimized
 from torchalgo_cli import EXIT_INTERRUPTED
 from torchalgo_cli.setting_flags import settings_of
 from torchalgo_cli.waiting import tell, told
@@ -83,6 +86,18 @@ def on_device(args: argparse.Namespace, model: nn.Module, local_rank: int = 0) -
     where = torch.device("cuda", local_rank % torch.cuda.device_count())
     torch.cuda.set_device(where)
     return model.to(where)
+
+
+def optimized_model(
+    args: argparse.Namespace, name: str, plan: Plan | dict[str, Plan] | None = None
+) -> Optimized:
+    """Loads a model and plans it for --input or --shapes, or applies a plan."""
+    model = loaded(args, name)
+    inputs = None if args.shapes else random_inputs(model, args.input)
+    return optimize(
+        model, inputs, shapes=args.shapes, plan=plan, objective=args.objective,
+        **tuning_arguments(args),
+    )  # fmt: skip
 
 
 def plans_in(path: Path) -> Plan | dict[str, Plan]:

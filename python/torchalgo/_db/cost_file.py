@@ -21,7 +21,6 @@ from torchalgo._db.row import (
     PeakRates,
     Refusal,
     Row,
-    RowKey,
     Text,
     Verdict,
     checksum_of,
@@ -31,7 +30,7 @@ from torchalgo._db.row import (
 
 APPLICATION_ID = 0x746F616C
 SCHEMA = 4  # stored as user_version
-KEY = ("kind", *RowKey._fields)
+KEY = ("kind", *columns_of(Entry))
 # `body` is a JSON list of the values that are not in a column of their own.
 TABLE = (
     "CREATE TABLE entries (kind TEXT NOT NULL, environment TEXT NOT NULL, problem TEXT NOT NULL,"
@@ -114,7 +113,7 @@ class CostFile:
 
     def _known(self, entry: Entry) -> Entry | None:
         """Returns the sound entry with the same kind and key."""
-        found = self._select(type(entry), _IS_KEY, entry.kind_and_key)
+        found = self._select(type(entry), _IS_KEY, entry.row_key)
         return found[0][0] if found else None
 
     def has_any(self, kind: type[Entry], environments: Sequence[str]) -> bool:

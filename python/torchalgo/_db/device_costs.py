@@ -114,7 +114,7 @@ class DeviceCosts:
         """
         refusals = [
             refusal
-            for refusal in self._store.entries(Refusal, self._environment.texts()).values()
+            for refusal in self._store.entries(Refusal, self._environment.texts())
             if self._holds(refusal) and refusal.holds_at(time.time())
         ]
         endings: dict[str, dict[str, str]] = {}  # by primitive and problem: the reason
@@ -158,7 +158,7 @@ class DeviceCosts:
         found = self._store.entries(Refusal, self._environment.texts(), has_older=True)
         self._store.forget(
             refusal
-            for refusal in found.values()
+            for refusal in found
             if refusal.key in wanted
             and self._holds(refusal)
             and (checked or refusal.kind != "wrong")
@@ -214,11 +214,11 @@ class DeviceCosts:
         here = self._environment
         if keys is None:
             found = self._store.entries(kind, here.texts())
-            return [entry for entry in found.values() if self._holds(entry)]
+            return list(filter(self._holds, found))
         wanted = set(keys)
         environments = {here.text_of(key.primitive) for key in wanted}
         found = self._store.entries(kind, environments, {key.problem for key in wanted})
-        return [entry for entry in found.values() if entry.key in wanted and self._holds(entry)]
+        return [entry for entry in found if entry.key in wanted and self._holds(entry)]
 
     def _holds(self, entry: Entry) -> bool:
         here = self._environment

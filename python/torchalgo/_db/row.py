@@ -16,7 +16,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from torchalgo._ir.costs import Cost, Key, Passed, Samples
 from torchalgo._ir.failures import KINDS, Failure, Kind
@@ -29,20 +29,9 @@ DAY_S = 86400
 TRANSIENT_S = DAY_S  # lifetime of a failure that the machine's state may have caused
 
 
-class RowKey(NamedTuple):
-    """The key of an entry. There is at most one entry of a kind for each key."""
-
-    environment: str
-    problem: str
-    primitive: str
-    src: str
-    dst: str
-    version: int
-
-
 @dataclass(frozen=True)
 class Entry:
-    """The fields that all entries have.
+    """The fields that all entries have. There is at most one entry of a kind with these values.
 
     `environment` is the canonical JSON of the facts that the entry depends on. `version` is the
     version of the algorithm.
@@ -59,12 +48,9 @@ class Entry:
     version: int
 
     @property
-    def row_key(self) -> RowKey:
-        return RowKey(*self.values[:6])
-
-    @property
-    def kind_and_key(self) -> tuple[Any, ...]:
-        return (self.NAME, *self.row_key)
+    def row_key(self) -> tuple[Any, ...]:
+        """The values of the fields of Entry, after the kind: at most one entry has them."""
+        return (self.NAME, *self.values[:6])
 
     @property
     def written_at(self) -> int:

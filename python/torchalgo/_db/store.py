@@ -24,7 +24,6 @@ from torchalgo._db.row import (
     Entry,
     Refusal,
     Row,
-    RowKey,
     Text,
     Verdict,
     from_line,
@@ -278,7 +277,7 @@ class CostStore:
         problems: Iterable[str] | None = None,
         *,
         has_older: bool = False,
-    ) -> dict[RowKey, E]:
+    ) -> list[E]:
         """Returns the sound entries of a kind and of some environments.
 
         `problems` restricts them to some problems. Entries of given problems, and all refusals,
@@ -296,18 +295,17 @@ class CostStore:
             if named is not None or kind is Refusal:
                 self._mark_used([entry for entry, day in found if day != today()])
             for key, entry in self._kept_of(kind).items():
-                if key.environment in wanted and (named is None or key.problem in named):
+                if entry.environment in wanted and (named is None or entry.problem in named):
                     entries[key] = entry
-            if self._is_fresh and not has_older:
-                return {k: e for k, e in entries.items() if e.kind_and_key in self._written}
-        return entries
+            is_own_only = self._is_fresh and not has_older
+            return [e for k, e in entries.items() if k in self._written or not is_own_only]
 
-    def _kept_of(self, kind: type[E]) -> dict[RowKey, E]:
-        return {entry.row_key: entry for entry in self._kept.values() if isinstance(entry, kind)}
+    def _kept_of(self, kind: type[E]) -> dict[tuple[Any, ...], E]:
+        return {key: entry for key, entry in self._kept.items() if isinstance(entry, kind)}
 
     def _mark_used(self, entries: Iterable[Entry]) -> None:
         """Marks entries as used today, at most once a day. Ignores errors."""
-        keys = [entry.kind_and_key for entry in entries]
+        keys = [entry.row_key for entry in entries]
         if keys and self._can_write and self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.mark_used(keys, today())
@@ -340,7 +338,7 @@ class CostStore:
 
         Leaves out entries with impossible values. Returns True if all entries are on disk.
         """
-        sound = {entry.kind_and_key: entry for entry in entries if entry.is_sane}
+        sound = {entry.row_key: entry for entry in entries if entry.is_sane}
         if not sound:
             return not self._kept
         with self._locked():
@@ -358,7 +356,7 @@ class CostStore:
 
     def forget(self, entries: Iterable[Entry]) -> int:
         """Drops entries. Returns their number."""
-        dropped = {entry.kind_and_key for entry in entries}
+        dropped = {entry.row_key for entry in entries}
         with self._locked():
             self._kept = {key: e for key, e in self._kept.items() if key not in dropped}
             self._written -= dropped
@@ -376,13 +374,13 @@ class CostStore:
         with self._locked():
             for kind in MEASURED_KINDS:
                 found = self.entries(kind, environments, problems, has_older=True)
-                older += [e for e in found.values() if e.kind_and_key not in self._written]
+                older += [entry for entry in found if entry.row_key not in self._written]
             return self.forget(older)
 
     def text(self, kind: type[Text], environment: str, name: str) -> str | None:
         """Returns the text of a verdict or of rates; None if there is none."""
         found = self.entries(kind, [environment], [name])
-        return next((entry.text for entry in found.values()), None)
+        return found[0].text if found else None
 
     def keep_text(self, kind: type[Text], environment: str, name: str, text: str) -> None:
         self.append([kind.of(environment, name, text, max(0, int(time.time())))])
@@ -401,13 +399,13 @@ class CostStore:
         sound = [entry for entry in entries if entry.is_sane]
         joined: dict[tuple[Any, ...], Entry] = {}
         for entry in sound:
-            before = joined.setdefault(entry.kind_and_key, entry)
-            joined[entry.kind_and_key] = join(before, entry)
+            before = joined.setdefault(entry.row_key, entry)
+            joined[entry.row_key] = join(before, entry)
         with self._locked():
             new = joined.values()
             taken = self._write(lambda file: file.put_changed(new, _is_better, today()), None)
             if taken is None:
-                known = {e.kind_and_key: e for kind in SHARED_KINDS for e in self.all_of(kind)}
+                known = {e.row_key: e for kind in SHARED_KINDS for e in self.all_of(kind)}
                 better = {k: e for k, e in joined.items() if _is_better(e, known.get(k))}
                 self._kept.update(better)
                 taken = len(better)

@@ -63,9 +63,7 @@ def _units(where: torch.device) -> tuple[str, ...]:
     if where.type == "cuda":
         properties = torch.cuda.get_device_properties(where)
         return (str(getattr(properties, "uuid", where)),)
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(f"core {core}" for core in sorted(os.sched_getaffinity(0)))
-    return ("all cores",)
+    return tuple(f"core {core}" for core in sorted(os.sched_getaffinity(0)))
 
 
 def choose_measuring_ranks(hardware: Sequence[Hardware]) -> list[int]:
@@ -128,10 +126,8 @@ class DistributedBench(Bench):
     def of(own: Bench, ranks: Ranks, measuring: Sequence[int]) -> DistributedBench:
         return DistributedBench(**vars(own), own=own, ranks=ranks, measuring=measuring)
 
-    def sampler(
-        self, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
-    ) -> Sampler:
-        return DistributedSampler(self, primitives, cold_bytes, seed)
+    def sampler(self, primitives: Mapping[Key, _C.Primitive], cold_bytes: int) -> Sampler:
+        return DistributedSampler(self, primitives, cold_bytes)
 
     def run(
         self, common: Mapping[str, Any], items: Sequence[Any], work: Sequence[float]
@@ -164,23 +160,16 @@ class DistributedSampler(Sampler):
     """
 
     def __init__(
-        self,
-        bench: DistributedBench,
-        primitives: Mapping[Key, _C.Primitive],
-        cold_bytes: int,
-        seed: int,
+        self, bench: DistributedBench, primitives: Mapping[Key, _C.Primitive], cold_bytes: int
     ) -> None:
-        super().__init__(bench, primitives, cold_bytes, seed)
+        super().__init__(bench, primitives, cold_bytes)
         self._run = bench.run
         self.lot = LOT_PER_RANK * len(bench.measuring)
 
     def take_all(
         self, visits: Sequence[Sequence[Key]], budget_s: float, again: bool = False
     ) -> dict[Key, Cost]:
-        common = {
-            "budget_s": budget_s, "again": again, "cold_bytes": self._cold_bytes,
-            "seed": self._seed,
-        }  # fmt: skip
+        common = {"budget_s": budget_s, "again": again, "cold_bytes": self._cold_bytes}
         items = [[(key, *spelled(self._primitives[key])) for key in keys] for keys in visits]
         work = [sum(_work(key.problem) for key in keys) for keys in visits]
         costs: dict[Key, Cost] = {}
@@ -233,7 +222,7 @@ def do_share(ranks: Ranks, bench: Bench, task: Mapping[str, Any]) -> list[list[A
 
 def _take(bench: Bench, task: Mapping[str, Any], family: Sequence[Any]) -> Any:
     primitives = {key: _C.Primitive(*fields) for key, *fields in family}
-    sampler = Sampler(bench, primitives, task["cold_bytes"], task["seed"])
+    sampler = Sampler(bench, primitives, task["cold_bytes"])
     taken = sampler.take(list(primitives), task["budget_s"], task["again"])
     return taken, sampler.failures, sampler.samples, sampler.disturbed
 

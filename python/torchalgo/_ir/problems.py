@@ -66,11 +66,6 @@ def weight_count(problem: str) -> int:
     return sum(math.prod(each) for each in sizes if each)
 
 
-def is_activation(problem: str | None) -> bool:
-    """Returns whether `problem` is an activation alone."""
-    return problem is not None and _C.is_lone_activation(problem)
-
-
 def is_other_operation(name: str, reason: str) -> bool:
     """Returns whether the algorithm `name`, which refuses a convolution, computes other operations.
 

@@ -63,7 +63,6 @@ class OpCall:
     name: str  # "aten.clone"
     layer: str  # the innermost module that runs it; "" is the model
     lines: Lines
-    nth: int  # it is the nth operation of this name from these lines
     inputs: tuple[TensorFacts, ...]
     outputs: tuple[TensorFacts, ...]
     arguments: tuple[Any, ...]  # its arguments; a tensor is replaced by its TensorFacts

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,9 +18,9 @@ from torchalgo._base.running_layers import in_eval_mode
 from torchalgo._base.trees import copied
 from torchalgo._lint import copies, groups, repeats
 from torchalgo._lint.facts import Call, tensors_in
-from torchalgo._lint.observe import Arguments, observe, run_model, same_random, wait
+from torchalgo._lint.observe import Arguments, observe, run_model, same_random
 from torchalgo._lint.report import LintReport
-from torchalgo._lint.what_if import Lab
+from torchalgo._lint.what_if import Lab, time_in_turns
 
 BUDGET_S = 60.0
 
@@ -126,25 +126,18 @@ def _time_call(model: nn.Module, args: Arguments, kwargs: dict[str, Any]) -> flo
 
     Raises: torchalgo.Error if the model fails.
     """
-    times = []
-    began = time.monotonic()
-    with torch.no_grad(), same_random():
-        for i in range(2 + 9):
-            before = time.perf_counter_ns()
-            try:
-                run_model(model, args, kwargs)
-            except Exception as problem:
-                sizes = ", ".join(str(list(t.shape)) for t in tensors_in((args, kwargs)))
-                reason = " ".join(str(problem).split())[:300] or type(problem).__name__
-                raise Error(
-                    f"TA1110 lint: the model raises for inputs of sizes {sizes}: {reason};"
-                    " give inputs that forward accepts"
-                ) from problem
-            wait()
-            times.append((time.perf_counter_ns() - before) / 1000)
-            if i >= 4 and time.monotonic() - began > 5.0:
-                break
-    return statistics.median(times[2:])
+    try:
+        with torch.no_grad(), same_random():
+            call = functools.partial(run_model, model, args, kwargs)
+            (times,) = time_in_turns([call], rounds=9, least=3, most_s=5.0)
+    except Exception as problem:
+        sizes = ", ".join(str(list(t.shape)) for t in tensors_in((args, kwargs)))
+        reason = " ".join(str(problem).split())[:300] or type(problem).__name__
+        raise Error(
+            f"TA1110 lint: the model raises for inputs of sizes {sizes}: {reason}; give inputs that"
+            " forward accepts"
+        ) from problem
+    return statistics.median(times)
 
 
 def _notes(model: nn.Module, call: Call) -> list[str]:

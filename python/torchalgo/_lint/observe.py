@@ -31,7 +31,7 @@ from torchalgo._lint.facts import (
     TensorFacts,
     tensors_in,
 )
-from torchalgo._lint.source import Lines, user_lines
+from torchalgo._lint.source import user_lines
 
 Arguments = tuple[Any, ...]
 _READS = ("numpy", "tolist", "__array__")
@@ -40,11 +40,6 @@ _READS = ("numpy", "tolist", "__array__")
 def run_model(model: nn.Module, args: Arguments, kwargs: Mapping[str, Any]) -> Any:
     """Calls the model. The search for lines ends at this function."""
     return model(*args, **kwargs)
-
-
-def lines_here() -> Lines:
-    """Returns the user's lines that lead to this point, the innermost first."""
-    return user_lines(sys._getframe(1), run_model.__code__)
 
 
 def run_op(func: Any, args: Arguments, kwargs: Mapping[str, Any]) -> Any:
@@ -144,7 +139,6 @@ class Watcher(TorchDispatchMode):
     def __init__(self, call: Call, memory: Memory, layers: Layers) -> None:
         super().__init__()
         self._call, self._memory, self._layers = call, memory, layers
-        self._counts: dict[Any, int] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Arguments = (), kwargs: Any = None
@@ -160,12 +154,10 @@ class Watcher(TorchDispatchMode):
         return result
 
     def _begin(self, func: Any, args: Arguments, kwargs: Mapping[str, Any]) -> OpCall:
-        lines, name = lines_here(), op_name(func)
-        key = (name, lines)
-        self._counts[key] = nth = self._counts.get(key, -1) + 1
-        read = tensors_in((args, dict(kwargs)))
+        name, read = op_name(func), tensors_in((args, dict(kwargs)))
         op = OpCall(
-            index=len(self._call.ops), name=name, layer=self._layers.current, lines=lines, nth=nth,
+            index=len(self._call.ops), name=name, layer=self._layers.current,
+            lines=user_lines(sys._getframe(1), run_model.__code__),
             inputs=tuple(map(self._memory.facts, read)), outputs=(),
             arguments=self._spelled(args), keywords=self._spelled(kwargs),
             is_view=bool(getattr(func, "is_view", False)) or name == "aten._unsafe_view",

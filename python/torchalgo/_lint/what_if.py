@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +26,6 @@ from torchalgo._lint.observe import (
     Arguments,
     Memory,
     Watcher,
-    lines_here,
     op_name,
     run_model,
     run_op,
@@ -92,44 +90,24 @@ class Cached:
         return self._results[0]
 
 
-class _Learn(TorchDispatchMode):
-    """Runs the actions, and notes at which positions of the call they ran."""
+class _Replace(TorchDispatchMode):
+    """Runs the actions instead of the operations at their positions.
 
-    def __init__(self, wanted: Mapping[Any, Action]) -> None:
+    Raises: LookupError if another operation is at such a position than in the call.
+    """
+
+    def __init__(self, call: Call, actions: Mapping[int, Action]) -> None:
         super().__init__()
-        self._wanted = wanted
-        self._names = {name for name, _, _ in wanted}
-        self._counts: dict[Any, int] = {}
-        self._at = -1
-        self.positions: dict[int, Action] = {}
+        self._ops, self._actions, self._at = call.ops, actions, -1
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Arguments = (), kwargs: Any = None
     ) -> Any:
         self._at += 1
-        name = op_name(func)
-        if name in self._names:
-            key = (name, lines_here())
-            nth = self._counts[key] = self._counts.get(key, -1) + 1
-            action = self._wanted.get((*key, nth))
-            if action is not None:
-                self.positions[self._at] = action
-                return action(func, args, kwargs or {})
-        return run_op(func, args, kwargs or {})
-
-
-class _Repeat(TorchDispatchMode):
-    """Runs the actions at the positions that _Learn has found."""
-
-    def __init__(self, positions: Mapping[int, Action]) -> None:
-        super().__init__()
-        self._positions, self._at = positions, -1
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Arguments = (), kwargs: Any = None
-    ) -> Any:
-        self._at += 1
-        return self._positions.get(self._at, run_op)(func, args, kwargs or {})
+        action = self._actions.get(self._at, run_op)
+        if action is not run_op and op_name(func) != self._ops[self._at].name:
+            raise LookupError(f"the call runs {op_name(func)} at {self._at}")
+        return action(func, args, kwargs or {})
 
 
 class Lab:
@@ -163,24 +141,21 @@ class Lab:
         if not self._has_time():
             return None
         ops = self.call.ops
-        wanted = {(ops[i].name, ops[i].lines, ops[i].nth): act for i, act in actions.items()}
-        learn = _Learn(wanted)
         inputs = [t.clone() for t in tensors_in((self.args, self.kwargs))]
         try:
-            result = self._run(learn)
-            saved = self._copied - self._copied_with(learn.positions)
+            result = self._run(_Replace(self.call, actions))
+            saved = self._copied - self._copied_with(actions)
         except Exception:  # the model's code needs what was replaced
             return None
-        if not learn.positions or not self._is_right(result, inputs):
+        if not self._is_right(result, inputs):
             return None
         most_us = sum(ops[i].us for i in actions)
         if needs_copies and saved < LEAST_BYTES and most_us < LEAST_SHARE / 2 * self.call.us:
             return None
-        fixed, given = (functools.partial(self._timed, p) for p in (learn.positions, {}))
+        fixed, given = (
+            lambda own=own: self._run(_Replace(self.call, own)) for own in (actions, {})
+        )
         return self._decided(given, fixed, 1, saved)
-
-    def _timed(self, positions: Mapping[int, Action]) -> None:
-        self._run(_Repeat(positions))
 
     def _is_right(self, result: Any, inputs: list[torch.Tensor]) -> bool:
         now = tensors_in((self.args, self.kwargs))
@@ -198,11 +173,11 @@ class Lab:
                 return False
         return len(both[0]) == len(both[1])
 
-    def _copied_with(self, positions: Mapping[int, Action]) -> int:
+    def _copied_with(self, actions: Mapping[int, Action]) -> int:
         """Returns the bytes that the changed call copies."""
         call, layers = Call(), Layers(self.model)
         watcher = Watcher(call, Memory(weight_storages(self.model)), layers)
-        self._run(watcher, _Repeat(positions))
+        self._run(watcher, _Replace(self.call, actions))
         return sum(map(copied_bytes, call.ops))
 
     def _decided(
@@ -212,7 +187,7 @@ class Lab:
         before: list[float] = []
         after: list[float] = []
         for _ in range(BATCHES):
-            more = _time_pairs(given, fixed)
+            more = time_in_turns([given, fixed], rounds=ROUNDS, least=LEAST_ROUNDS, most_s=1.5)
             before += [us * count for us in more[0]]
             after += [us * count for us in more[1]]
             trial = self._trial(before, after, saved)
@@ -254,21 +229,23 @@ def _is_close(before: torch.Tensor, after: torch.Tensor) -> bool:
     return output_error(after.double(), before.double()) <= TOLERANCE
 
 
-def _time_pairs(
-    first: Callable[[], object], second: Callable[[], object]
-) -> tuple[list[float], list[float]]:
-    """Times two calls in turn, the order changing from round to round. Returns times in us."""
-    times: tuple[list[float], list[float]] = ([], [])
-    calls = (first, second)
+def time_in_turns(
+    calls: Sequence[Callable[[], object]], *, rounds: int, least: int, most_s: float
+) -> list[list[float]]:
+    """Times calls in turn, the order changing from round to round. Returns times in us.
+
+    After `most_s` no further round begins, once `least` were run.
+    """
+    times: list[list[float]] = [[] for _ in calls]
     for _ in range(WARMUP):
-        first()
-        second()
+        for call in calls:
+            call()
     wait()
     began = time.monotonic()
-    for i in range(ROUNDS):
-        if i >= LEAST_ROUNDS and time.monotonic() - began > 1.5:
+    for i in range(rounds):
+        if i >= least and time.monotonic() - began > most_s:
             break
-        for which in (0, 1) if i % 2 else (1, 0):
+        for which in range(len(calls))[:: 1 if i % 2 else -1]:
             before = time.perf_counter_ns()
             calls[which]()
             wait()

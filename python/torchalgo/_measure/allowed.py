@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from torchalgo import _C
@@ -14,30 +13,14 @@ from torchalgo._ir.bounds import family_of
 from torchalgo._ir.costs import Key, key_of
 from torchalgo._ir.names import is_atens, is_linear
 from torchalgo._ir.overrides import COMPONENTWISE
-from torchalgo._ir.problems import has_convolution, is_activation
+from torchalgo._ir.problems import has_convolution
 
 Item = TypeVar("Item")
 Group = TypeVar("Group", bound=Hashable)
 
 
-@dataclass(frozen=True)
-class Offered:
-    """The parts of a candidate that the rules need: its key and the nodes that it computes."""
-
-    key: Key
-    anchor: int
-    covers: tuple[int, ...]
-    is_componentwise: bool
-
-
-def offered_by(candidate: _C.Candidate) -> Offered:
-    covers = tuple(candidate.covers)
-    return Offered(
-        key_of(candidate.problem, candidate.primitive),
-        covers[0],
-        covers,
-        candidate.is_componentwise,
-    )
+def key_of_candidate(candidate: _C.Candidate) -> Key:
+    return key_of(candidate.problem, candidate.primitive)
 
 
 class Rules:
@@ -57,16 +40,11 @@ class Rules:
         self.graph, self.found, self.transforms = graph, found, transforms
         self._set_forced(forced)
         self.quarantined: Mapping[Key, str] = {}  # by key, the reason
-        self.primitives: dict[Key, _C.Primitive] = {}
-        self.all: list[Offered] = []
-        for candidates in found.by_anchor:
-            for candidate in candidates:
-                offer = offered_by(candidate)
-                self.all.append(offer)
-                self.primitives[offer.key] = candidate.primitive
-        for candidate in transforms:
-            self.primitives[key_of(candidate.problem, candidate.primitive)] = candidate.primitive
-        self._activations = {n for n, node in enumerate(graph.nodes) if is_activation(node.problem)}
+        self.all = [candidate for candidates in found.by_anchor for candidate in candidates]
+        self.primitives: dict[Key, _C.Primitive] = {
+            key_of_candidate(candidate): candidate.primitive
+            for candidate in [*self.all, *transforms]
+        }
         # A view costs nothing by construction. It is never measured, and is no rival of others.
         measured = [key for key in self.primitives if not _C.is_view(key.primitive)]
         self._places = grouped(measured, _place)
@@ -104,22 +82,22 @@ class Rules:
         """True if every candidate may be chosen."""
         return not self.forced and not self.quarantined and not self.componentwise
 
-    def allows(self, offer: Offered) -> bool:
-        if offer.key in self.quarantined:
+    def allows(self, candidate: _C.Candidate) -> bool:
+        """Returns True if a plan may use a candidate that computes nodes."""
+        if self.quarantined and key_of_candidate(candidate) in self.quarantined:
             return False
-        if any(node in self.forced for node in offer.covers[1:]):
+        covers = candidate.covers
+        if any(node in self.forced for node in covers[1:]):
             return False  # an overridden node is computed by itself
-        if not offer.is_componentwise and not self.componentwise.isdisjoint(offer.covers):
+        if not candidate.is_componentwise and not self.componentwise.isdisjoint(covers):
             return False
-        name = self.forced.get(offer.anchor)
-        return name is None or matches_name(offer.key.primitive, name)
+        name = self.forced.get(covers[0])
+        return name is None or matches_name(candidate.primitive.name, name)
 
     def allowed_transforms(self) -> list[_C.Candidate]:
         if not self.quarantined:
             return self.transforms
-        return [
-            t for t in self.transforms if key_of(t.problem, t.primitive) not in self.quarantined
-        ]
+        return [t for t in self.transforms if key_of_candidate(t) not in self.quarantined]
 
     def same_place(self, key: Key) -> list[Key]:
         """Returns `key` and its rivals: candidates of the same problem with the same layouts.
@@ -142,27 +120,21 @@ class Rules:
         candidates of cheap operations, and all layout changes.
         """
         nodes = [
-            c.key
+            key
             for c in self.all
-            if self.allows(c) and (c.anchor in self.forced or _is_plain(c.key) or _is_cheap(c.key))
+            for key in [key_of_candidate(c)]
+            if self.allows(c) and (c.covers[0] in self.forced or _is_plain(key) or _is_cheap(key))
         ]
-        changes = [key_of(t.problem, t.primitive) for t in self.allowed_transforms()]
-        return [*nodes, *changes]
+        return [*nodes, *map(key_of_candidate, self.allowed_transforms())]
 
     def asked_for(self) -> set[Key]:
         """Returns the candidates that an override names."""
         return {
-            c.key
+            key_of_candidate(c)
             for c in self.all
-            if c.anchor in self.forced and matches_name(c.key.primitive, self.forced[c.anchor])
+            for name in [self.forced.get(c.covers[0])]
+            if name is not None and matches_name(c.primitive.name, name)
         }
-
-    def alone(self) -> list[Key]:
-        """Returns the candidates that compute one node, with or without activations behind it."""
-        return [c.key for c in self.all if self._is_alone(c) and self.allows(c)]
-
-    def _is_alone(self, offer: Offered) -> bool:
-        return all(node in self._activations for node in offer.covers[1:])
 
 
 def grouped(items: Iterable[Item], group_of: Callable[[Item], Group]) -> dict[Group, list[Item]]:

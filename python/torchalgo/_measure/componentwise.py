@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torchalgo import _C
 from torchalgo._ir.costs import Key, key_of
 from torchalgo._ir.names import without_epilogue
-from torchalgo._measure.allowed import Rules
+from torchalgo._measure.allowed import Rules, key_of_candidate
 from torchalgo._measure.checking import cropped
 from torchalgo._measure.sampling import Bench
 
@@ -42,7 +42,8 @@ def too_large_errors(rules: Rules, most: float, bench: Bench) -> dict[Key, str]:
 
     Only those that are not componentwise are tried.
     """
-    keys = list(dict.fromkeys(offer.key for offer in rules.all if not offer.is_componentwise))
+    spoiled = (candidate for candidate in rules.all if not candidate.is_componentwise)
+    keys = list(dict.fromkeys(map(key_of_candidate, spoiled)))
     results = errors_of([(key.problem, rules.primitives[key]) for key in keys], bench)
     return {
         key: f"its componentwise error is {why or f'{error:.1e}'}, expected at most {most:.1e}"

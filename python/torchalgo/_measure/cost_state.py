@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -12,13 +13,13 @@ from torchalgo._base.timings import Timings
 from torchalgo._db import DeviceCosts
 from torchalgo._ir.bounds import COARSE_BOUND, Peaks, forget_probe
 from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key, Passed
+from torchalgo._ir.failures import failure_of, is_short_of_memory
 from torchalgo._ir.problems import dtype_of
 from torchalgo._measure.allowed import Rules
 from torchalgo._measure.knowledge import Knowledge, Predictor
 from torchalgo._measure.machine_load import WaitWatch
-from torchalgo._measure.quarantine import failed_before, failures_to_store
 from torchalgo._measure.sampling import Bench
-from torchalgo._measure.steps import Limiting, Phase, Question, known_plan
+from torchalgo._measure.steps import Limiting, Phase, Question, solve
 
 _log = logging.getLogger("torchalgo")
 
@@ -77,8 +78,9 @@ class CostState:
 
     def known_plan(self, phase: Phase, question: Question | None = None) -> _C.Plan | None:
         """Returns the cheapest plan of `phase`, as if it had begun; None if there is none."""
-        with self._timings.step("solve"):
-            return known_plan(self.knowledge, phase, question or self._question)
+        with self._timings.step("solve"), contextlib.suppress(_C.Error):
+            return solve(self.knowledge, phase, question or self._question)[0]
+        return None
 
     # ---- bounds and predictions ------------------------------------------------------------------
 
@@ -186,8 +188,13 @@ class CostState:
             _log.info("%s is no candidate any more: %s", _text_of(key), why)
         self.knowledge = self.knowledge.with_quarantine(reasons)
         if reasons:
-            bound_of = self.bound_of if checked else None
-            self._stored.append_failures(failures_to_store(reasons, bound_of))
+            is_short, found = is_short_of_memory(), {}
+            for key, why in reasons.items():
+                bound = self.bound_of(key.problem) if checked else None
+                failure = failure_of(why, bound, is_short=is_short)
+                if failure is not None:
+                    found[key] = failure
+            self._stored.append_failures(found)
 
     def _read(self) -> None:
         """Takes over costs, failures and passed checks of earlier runs.
@@ -196,7 +203,12 @@ class CostState:
         """
         rules, stored = self.knowledge.rules, self._stored
         self.knowledge = self.knowledge.with_costs(stored.read(rules.primitives))
-        failed = failed_before(rules, stored, self.bound_of)
+        asked_for = rules.asked_for()
+        failed = {
+            key: failure.reason
+            for key, failure in stored.read_failures(rules.primitives).items()
+            if key not in asked_for and failure.holds_for(self.bound_of(key.problem))
+        }
         self.knowledge = self.knowledge.with_failed_before(failed)
         checks = stored.read_checks(rules.primitives).items()
         self.knowledge = self.knowledge.with_errors(

@@ -22,9 +22,8 @@ from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.stats import cost_of_samples
 from torchalgo._C import Error
 from torchalgo._db import DeviceCosts
-from torchalgo._ir.bounds import Peaks, sibling_floor
+from torchalgo._ir.bounds import Peaks
 from torchalgo._ir.costs import TICKS_PER_NS, Cost, Key, key_of, summarize
-from torchalgo._measure.known_costs import SiblingGroup, sibling_group
 from torchalgo._measure.meters import LOOP_STEPS, Meter
 from torchalgo._measure.process_bench import TakenSamples
 from torchalgo._measure.sampling import Bench
@@ -100,16 +99,6 @@ class EnergyBench:
         watts = max(self._least_watts, 1e-9)
         rates = tuple((size, rate / watts) for size, rate in peaks.bytes_per_ns)
         return Peaks(peaks.flops_per_ns / watts, rates)
-
-    def time_bound(self, key: Key) -> int:
-        """Returns a lower bound of the time of a run of `key`, in ticks of 1/1024 ns.
-
-        Returns 0 if there are no peak rates.
-        """
-        peaks = self._bench.peaks()
-        if peaks is None:
-            return 0
-        return peaks.bound_ticks(key.problem, _C.Primitive(key.primitive, key.src, key.dst))
 
     # ---- power ---------------------------------------------------------------------------------
 
@@ -194,7 +183,6 @@ class EnergyCosts(DeviceCosts):
         self._bench, self.energies = bench, times.for_energy(bench.meter.name)
         self._times: dict[Key, Cost] = {}
         self._energies: dict[Key, Cost] = {}
-        self._siblings: dict[SiblingGroup, list[Key]] = {}
 
     def read(self, keys: Iterable[Key] | None = None) -> dict[Key, Cost]:
         energies = self.energies.read(keys)
@@ -217,17 +205,9 @@ class EnergyCosts(DeviceCosts):
         self.energies.keep_peaks(peaks)
 
     def time_ticks(self, key: Key) -> int:
-        """Returns the time of a run in ticks of 1/1024 ns, or a lower bound if not measured.
-
-        Returns 0 for views.
-        """
-        if not key.primitive or _C.is_view(key.primitive):
-            return 0
-        if key in self._times:
-            return self._times[key].ticks
-        known = self._siblings.get(sibling_group(key), [])
-        floors = [int(self._times[k].ticks * sibling_floor(k, key)) for k in known]
-        return max([self._bench.time_bound(key), *floors])
+        """Returns the time of a run in ticks of 1/1024 ns, 0 if it was not measured."""
+        cost = self._times.get(key)
+        return 0 if cost is None else cost.ticks
 
     def energy_ticks(self, key: Key) -> int:
         """Returns the energy of a run in 1/1024 nJ, 0 if it was not measured."""
@@ -235,8 +215,6 @@ class EnergyCosts(DeviceCosts):
         return 0 if cost is None else cost.ticks
 
     def _learn(self, times: Mapping[Key, Cost], energies: Mapping[Key, Cost]) -> dict[Key, Cost]:
-        for key, cost in energies.items():
-            if key not in self._times:
-                self._siblings.setdefault(sibling_group(key), []).append(key)
-            self._times[key], self._energies[key] = times[key], cost
+        self._times.update(times)
+        self._energies.update(energies)
         return dict(energies)

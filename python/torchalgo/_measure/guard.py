@@ -76,7 +76,6 @@ def time_interleaved(
     rounds: int = 25,
     budget_s: float = 6.0,
     warmup: int = 3,
-    seed: int = 0,
     now_ns: Callable[[], int] = time.perf_counter_ns,
     synchronize: Call = lambda: None,
     most_s: float = float("inf"),
@@ -110,7 +109,7 @@ def time_interleaved(
         synchronize()
         return _in_rounds(
             list(calls), lambda name: apply_where_it_runs(calls[name], timed), now_ns,
-            rounds=rounds, limit=budget_s * 1e9, end=end_ns, least=least, seed=seed,
+            rounds=rounds, limit=budget_s * 1e9, end=end_ns, least=least,
         )  # fmt: skip
 
 
@@ -123,14 +122,13 @@ def _in_rounds(
     limit: float,
     end: float,
     least: int,
-    seed: int,
 ) -> dict[str, list[Sample]]:
     """Takes one sample of each name per round, in random order within the round.
 
     After `limit` no further round begins, once LEAST_ROUNDS were run. After the time `end` none
     begins in any case, once `least` were run.
     """
-    rng = random.Random(seed)
+    rng = random.Random(0)
     taken: dict[str, list[Sample]] = {name: [] for name in names}
     started = now()
     for i in range(rounds):
@@ -161,7 +159,6 @@ def meter_interleaved(
     *,
     rounds: int = 15,
     budget_s: float = 6.0,
-    seed: int = 0,
     now_s: Callable[[], float] = time.perf_counter,
     synchronize: Call = lambda: None,
     most_s: float = math.inf,
@@ -187,13 +184,11 @@ def meter_interleaved(
 
     with torch.no_grad():
         # TorchScript optimizes in its first two runs.
-        first = _in_rounds(
-            list(calls), run, now_s, rounds=3, limit=budget_s, end=end_s, least=1, seed=seed
-        )
+        first = _in_rounds(list(calls), run, now_s, rounds=3, limit=budget_s, end=end_s, least=1)
         for name, taken in first.items():
             counts[name] = math.ceil(1e9 * LOOP_STEPS * meter.interval_s / max(taken[-1][0], 1.0))
         pairs = _in_rounds(
-            list(calls), run, now_s, rounds=rounds, limit=budget_s, end=end_s, least=0, seed=seed
+            list(calls), run, now_s, rounds=rounds, limit=budget_s, end=end_s, least=0
         )
     times, energies = ({name: [p[i] for p in each] for name, each in pairs.items()} for i in (0, 1))
     return times, energies
@@ -232,7 +227,7 @@ def synchronizer(device: torch.device) -> Call:
     return lambda: torch.cuda.synchronize(device)
 
 
-def guard_verdict(times: Mapping[str, list[float]], seed: int = 0) -> GuardVerdict:
+def guard_verdict(times: Mapping[str, list[float]]) -> GuardVerdict:
     """Compares the plan with the fastest baseline. The plan loses only at 95 % confidence.
 
     Args:
@@ -240,7 +235,7 @@ def guard_verdict(times: Mapping[str, list[float]], seed: int = 0) -> GuardVerdi
     """
     others = {name: statistics.median(ns) for name, ns in times.items() if name != PLAN}
     baseline = min(others, key=lambda name: (others[name], name))
-    result = is_faster(times[PLAN], times[baseline], seed=seed)
+    result = is_faster(times[PLAN], times[baseline])
     is_slower = result.verdict == "slower"
     needs_flag = is_slower and baseline.endswith(BENCHMARK)
     return GuardVerdict(

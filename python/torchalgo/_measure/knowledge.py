@@ -60,7 +60,6 @@ class Knowledge:
     retimed: frozenset[Key] = frozenset()
     no_time_to_measure: frozenset[Key] = frozenset()
     no_time_to_check: frozenset[Key] = frozenset()
-    is_seeded: bool = False  # the candidates to measure before the first plan were listed
 
     @staticmethod
     def start(rules: Rules, peaks: Peaks | None, call_ticks: int) -> Knowledge:
@@ -119,22 +118,18 @@ class Knowledge:
         """Returns the knowledge with candidates in quarantine that failed in earlier runs."""
         return dataclasses.replace(self.with_quarantine(reasons), failed_before=dict(reasons))
 
-    def seeded(self) -> Knowledge:
-        """Returns the knowledge after the candidates before the first plan were listed."""
-        return self if self.is_seeded else dataclasses.replace(self, is_seeded=True)
-
     def with_retimed(self, keys: Iterable[Key]) -> Knowledge:
         return dataclasses.replace(self, retimed=self.retimed.union(keys))
 
     def with_peaks(self, peaks: Peaks | None) -> Knowledge:
         """Returns the knowledge with other peak rates, which change all bounds."""
         costs = self.costs.with_bounds(_work_bounds(self.rules, peaks))
-        return dataclasses.replace(self, peaks=peaks, costs=costs, is_seeded=False)
+        return dataclasses.replace(self, peaks=peaks, costs=costs)
 
     def released(self) -> Knowledge:
         """Returns the knowledge in which candidates that failed in earlier runs may run again."""
         rules = self.rules.without_quarantine(self.failed_before)
-        return dataclasses.replace(self, rules=rules, failed_before={}, is_seeded=False)
+        return dataclasses.replace(self, rules=rules, failed_before={})
 
     # ---- what there is no time for ---------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from torchalgo._base.time_budget import Deadline
 from torchalgo._base.user_warning import warn_user
 from torchalgo._ir.costs import engine_of
 from torchalgo._ir.failures import LATE, MOST_OF_ONE, NOT_RUN, ended_too_often, hung_as
-from torchalgo._measure.worker import componentwise_errors, read_state
+from torchalgo._measure.worker import read_state, run_request
 from torchalgo._measure.worker_process import (
     NoWorkerError,
     WorkerDeathError,
@@ -51,12 +51,10 @@ MOST_STARTS = 3
 
 @dataclasses.dataclass
 class TakenSamples:
-    """The samples of one candidate, with the fields of _C.Measurement. Times are in ns."""
+    """The samples of one candidate, with fields of _C.Measurement. Times are in ns."""
 
     ns: list[float]
     failure: str = ""
-    method: str = ""
-    control_ratio: float = 0.0
     disturbed: int = 0
 
 
@@ -234,7 +232,6 @@ class ProcessBench:
             {"do": "measure", "options": options},
             lambda result: TakenSamples(*result),
             lambda reason: TakenSamples([], reason),
-            lambda: _C.measure(tasks, **options, device=self._device),
         )
 
     def check(
@@ -246,17 +243,12 @@ class ProcessBench:
             {"do": "check", "max_error": max_error},
             tuple,
             lambda reason: (0.0, reason),
-            lambda: _C.check_primitives(problem, primitives, max_error, device=self._device),
         )
 
     def componentwise(self, tasks: Sequence[Task]) -> list[tuple[float, str]]:
-        """Returns the error of each task, and why it has none, see componentwise_errors."""
+        """Returns _C.componentwise_error of each task, and why it has none; "" if it has one."""
         return self._of_tasks(
-            tasks,
-            {"do": "componentwise"},
-            tuple,
-            lambda reason: (math.inf, reason),
-            lambda: componentwise_errors(tasks, self._device),
+            tasks, {"do": "componentwise"}, tuple, lambda reason: (math.inf, reason)
         )
 
     def why_not_run(self, tasks: Sequence[Task]) -> str:
@@ -277,26 +269,25 @@ class ProcessBench:
         request: Mapping[str, Any],
         read: Callable[[Any], Any],
         failed: Callable[[str], Any],
-        here: Callable[[], list[Any]],
     ) -> list[Any]:
         """Sends a request with `tasks`, and returns one result per task.
+
+        Without a worker, this process computes the results.
 
         Args:
             read: makes a result from one in the worker's answer.
             failed: makes a result from the reason of a failure.
-            here: returns the results of this process, if there is no worker.
         """
-        if not self._has_worker:
-            return here()
 
         def ask(chosen: Sequence[int]) -> list[Any]:
             return [read(each) for each in self._ask(request, [tasks[i] for i in chosen])]
 
-        try:
-            return self._run([(problem, p.name) for problem, p in tasks], ask, failed)
-        except NoWorkerError as missing:
-            self._go_without(missing)
-            return here()
+        if self._has_worker:
+            try:
+                return self._run([(problem, p.name) for problem, p in tasks], ask, failed)
+            except NoWorkerError as missing:
+                self._go_without(missing)
+        return [read(each) for each in run_request(self._spelled(request, tasks))]
 
     # ---- finding the candidate that ended the worker -------------------------------------------
 
@@ -316,60 +307,46 @@ class ProcessBench:
         results: dict[int, Any] = {}
         left = list(range(len(keys)))
         unsolved = 0  # number of times that the worker ended and no candidate could be blamed
-        is_late = False
-
-        def leave_out() -> None:
-            for candidate in list(left):
-                if why := self._why_not(*keys[candidate]):
-                    results[candidate] = failed(why)
-                    left.remove(candidate)
 
         def attempt(candidates: Sequence[int]) -> WorkerDeathError | None:
-            nonlocal is_late
             try:
-                answer = dict(zip(candidates, ask(candidates), strict=True))
+                results.update(zip(candidates, ask(candidates), strict=True))
             except WorkerDeathError as death:
-                is_late = death.reason == LATE
                 return death
             self._dead_in_a_row = 0
-            results.update(answer)
             return None
 
-        def blame(candidate: int, death: WorkerDeathError) -> None:
-            results[candidate] = failed(death.reason)
-            left.remove(candidate)
-            problem, name = keys[candidate]
-            self._deaths_by.setdefault(name, {})[problem] = death.reason
-            if death.hung and not is_late:
-                self._hung[engine_of(name), problem] = name, death.reason
-            self._dead_in_a_row += 1
-            if self._dead_in_a_row >= MOST_IN_A_ROW:
-                self._give_up(death)
-
-        while unsolved < 2 and not is_late:
-            leave_out()
-            death = attempt(left) if left else None
+        while left := [candidate for candidate in left if candidate not in results]:
+            reasons = {candidate: self._why_not(*keys[candidate]) for candidate in left}
+            results.update((candidate, failed(why)) for candidate, why in reasons.items() if why)
+            able = [candidate for candidate in left if not reasons[candidate]]
+            # Two candidates together may end the worker, or the board may not tell which one did.
+            # So each of the remaining candidates runs alone in the end.
+            batch = able if unsolved < 2 else able[:1]
+            death = attempt(batch) if batch else None
             if death is None:
-                left = []
-                break
-            suspect = None if death.task is None or is_late else left[death.task]
-            if suspect is not None and (death.hung or (death := attempt([suspect]))):
-                blame(suspect, death)
-            else:
+                continue
+            task = 0 if len(batch) == 1 else death.task
+            if task is not None and not death.hung:
+                death = attempt([batch[task]])
+            if death is not None and death.reason == LATE:
+                results.update((other, failed(LATE)) for other in able if other not in results)
+                with contextlib.suppress(NoWorkerError):
+                    self._worker.start()  # a new one for the next requests
+            elif death is None or task is None:
                 unsolved += 1
-        if is_late:
-            with contextlib.suppress(NoWorkerError):
-                self._worker.start()  # a new one for the next requests
-        # Two candidates together may end the worker, or the board may not tell which one did. So
-        # each of the remaining candidates runs alone.
-        for candidate in list(left):
-            if why := LATE if is_late else self._why_not(*keys[candidate]):
-                results[candidate] = failed(why)
-            elif (death := attempt([candidate])) and (
-                death.hung or (death := attempt([candidate]))
-            ):
-                blame(candidate, death)
+            else:
+                results[batch[task]] = failed(death.reason)
+                self._blame(*keys[batch[task]], death)
         return [results[i] for i in range(len(keys))]
+
+    def _blame(self, problem: str, name: str, death: WorkerDeathError) -> None:
+        self._deaths_by.setdefault(name, {})[problem] = death.reason
+        if death.hung:
+            self._hung[engine_of(name), problem] = name, death.reason
+        self._dead_in_a_row += 1
+        if self._dead_in_a_row >= MOST_IN_A_ROW:
+            self._give_up(death)
 
     def _why_not(self, problem: str, name: str) -> str:
         """Returns the reason why a primitive is not run on a problem; "" if it is run."""
@@ -392,12 +369,8 @@ class ProcessBench:
                 return 3 * self._least_limit_s + max(flops, default=0) / self._flops_per_s
             return self._least_limit_s + flops[task] / self._flops_per_s
 
-        device = None if self._device is None else _described(self._device)
-        spelled_tasks = [(problem, spelled(primitive)) for problem, primitive in tasks]
         try:
-            answer = self._worker.ask(
-                {**request, "tasks": spelled_tasks, "device": device}, limit_s
-            )
+            answer = self._worker.ask(self._spelled(request, tasks), limit_s)
         except WorkerDeathError as death:
             if death.hung and self._deadline.is_lost(step):
                 raise WorkerDeathError(LATE, None, hung=True) from None
@@ -406,6 +379,13 @@ class ProcessBench:
             self._worker.close()
             raise WorkerDeathError(answer["lost"], None)  # any candidate may have caused it
         return list(answer["results"])
+
+    def _spelled(self, request: Mapping[str, Any], tasks: Sequence[Task]) -> dict[str, Any]:
+        """Returns a request with its tasks and the device, as values of JSON."""
+        fields = ("kind", "name", "isa", "threads", "l2_bytes", "properties", "provenance", "index")
+        device = self._device and {field: getattr(self._device, field) for field in fields}
+        own = [(problem, spelled(primitive)) for problem, primitive in tasks]
+        return {**request, "tasks": own, "device": device}
 
     def _give_up(self, death: WorkerDeathError) -> None:
         self._given_up = (
@@ -434,8 +414,3 @@ class ProcessBench:
 def spelled(primitive: _C.Primitive) -> list[Any]:
     """Returns the arguments of _C.Primitive's constructor as a list, for JSON."""
     return [primitive.name, primitive.src, primitive.dst, primitive.workspace_bytes]
-
-
-def _described(device: _C.Device) -> dict[str, Any]:
-    fields = ("kind", "name", "isa", "threads", "l2_bytes", "properties", "provenance", "index")
-    return {field: getattr(device, field) for field in fields}

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 from torchalgo import _C
 from torchalgo._base.stats import cost_of_setups
@@ -18,8 +18,7 @@ from torchalgo._ir.bounds import GpuPeaks, Peaks, probe_cpu
 from torchalgo._ir.costs import LEAST_SAMPLES, TICKS_PER_NS, Cost, Key, summarize
 from torchalgo._ir.problems import weight_count
 from torchalgo._measure.machine_load import WaitWatch
-from torchalgo._measure.process_bench import ProcessBench, is_isolated
-from torchalgo._measure.worker import componentwise_errors
+from torchalgo._measure.process_bench import ProcessBench, Task, is_isolated
 
 ROUNDS = 9
 
@@ -40,27 +39,9 @@ ROUGH_FLOOR = 0.9
 MOST_COLD_BYTES = 256 << 20
 
 
-class Measure(Protocol):
-    def __call__(
-        self,
-        tasks: Sequence[tuple[str, _C.Primitive]],
-        *,
-        warmup: int,
-        rounds: int,
-        budget_s: float,
-        cold_bytes: int,
-        seed: int,
-        race: bool = False,
-    ) -> list[_C.Measurement]: ...
-
-
 # A problem, its primitives, and the largest relative L2 error that they may have.
 Asked = tuple[str, Sequence[_C.Primitive], float]
-
-Check = Callable[[str, Sequence[_C.Primitive], float], list[tuple[float, str]]]
-
-
-Componentwise = Callable[[Sequence[tuple[str, _C.Primitive]]], list[tuple[float, str]]]
+Checked = list[tuple[float, str]]  # the error of each primitive, and why it fails; "" if it passed
 
 
 def no_peaks() -> Peaks | None:
@@ -68,24 +49,25 @@ def no_peaks() -> Peaks | None:
     return None
 
 
+_HERE = ProcessBench(has_worker=False)
+
+
 @dataclass(frozen=True)
 class Bench:
     """The functions that measure and check candidates. Tests and other processes replace them."""
 
-    measure: Measure = _C.measure
-    check: Check = _C.check_primitives
+    measure: Callable[..., list[Any]] = _C.measure  # called as it; each result is a TakenSamples
+    check: Callable[[str, Sequence[_C.Primitive], float], Checked] = _C.check_primitives
     now_s: Callable[[], float] = time.monotonic
     peaks: Callable[[], Peaks | None] = no_peaks
     pid: Callable[[], int | None] = os.getpid  # the id of the process that measures
     start: Callable[[], None] = lambda: None  # waits until that process can measure
     release: Callable[[], None] = lambda: None  # frees the memory that it keeps for measuring
-    componentwise: Componentwise = componentwise_errors
+    componentwise: Callable[[Sequence[Task]], Checked] = _HERE.componentwise
 
-    def sampler(
-        self, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
-    ) -> Sampler:
+    def sampler(self, primitives: Mapping[Key, _C.Primitive], cold_bytes: int) -> Sampler:
         """Returns a sampler for `primitives`, see Sampler."""
-        return Sampler(self, primitives, cold_bytes, seed)
+        return Sampler(self, primitives, cold_bytes)
 
     @staticmethod
     def on(device: _C.Device | None, deadline: Deadline | None = None) -> Bench:
@@ -117,10 +99,9 @@ class Sampler:
     lot = 1  # number of visits that one call makes
 
     def __init__(
-        self, bench: Bench, primitives: Mapping[Key, _C.Primitive], cold_bytes: int, seed: int
+        self, bench: Bench, primitives: Mapping[Key, _C.Primitive], cold_bytes: int
     ) -> None:
-        self._bench, self._primitives = bench, primitives
-        self._cold_bytes, self._seed = cold_bytes, seed
+        self._bench, self._primitives, self._cold_bytes = bench, primitives, cold_bytes
         self.failures: dict[Key, str] = {}
         self.samples = 0  # number of samples taken, disturbed ones included
         self.disturbed = 0  # number of samples that something else disturbed, and were repeated
@@ -157,7 +138,7 @@ class Sampler:
                 rounds=ROUNDS_OF_SETUP if again else ROUNDS,
                 budget_s=budget_s / setups,
                 cold_bytes=self._cold_bytes,
-                seed=self._seed,
+                seed=0,
                 race=not again,
             )
             for key, result in zip(list(of_key), taken, strict=True):

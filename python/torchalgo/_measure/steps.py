@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from torchalgo import _C
+from torchalgo._base.error_code import with_inner_code
 from torchalgo._base.time_budget import OUT_OF_BUDGET
 from torchalgo._ir.costs import Key, key_of, key_of_native
-from torchalgo._measure.allowed import offered_by
+from torchalgo._measure.allowed import key_of_candidate
 from torchalgo._measure.knowledge import Knowledge, is_trusted
-from torchalgo._measure.quarantine import with_quarantine_reasons
 from torchalgo._measure.sampling import RETIMED_SAMPLES
 
 Planner = Callable[..., tuple[_C.Plan, list[_C.CostKey]]]  # called like _C.make_plan
@@ -112,14 +112,17 @@ def next_step(knowledge: Knowledge, phase: Phase, question: Question = Question(
 
     Raises: torchalgo.Error if there is no plan.
     """
-    if first := seeds(knowledge, phase):
-        return Measure(tuple(first))
     try:
         plan, unknown = solve(knowledge, phase, question)
     except _C.Error as problem:
         if phase is Phase.MEASURING and knowledge.failed_before:
             return Release(tuple(knowledge.failed_before))
-        raise with_quarantine_reasons(problem, knowledge.rules.quarantined) from None
+        if not (quarantined := knowledge.rules.quarantined):
+            raise
+        reasons = [f"{k.primitive} ({k.problem}): {why}" for k, why in quarantined.items()]
+        raise _C.Error(
+            with_inner_code(f"TA2301 {problem}; quarantined: {'; '.join(reasons[:5])}")
+        ) from None
     chosen = tuple(keys_of(plan))
     wanted = unknown or _left_to_do(knowledge, phase, chosen)
     if not wanted:
@@ -131,16 +134,6 @@ def next_step(knowledge: Knowledge, phase: Phase, question: Question = Question(
     if unchecked:
         return Check(tuple(unchecked), chosen)
     return Retime(tuple(wanted), chosen)
-
-
-def known_plan(
-    knowledge: Knowledge, phase: Phase, question: Question = Question()
-) -> _C.Plan | None:
-    """Returns the cheapest plan of `phase`, as if it had begun; None if there is none."""
-    try:
-        return solve(knowledge, phase, question)[0]
-    except _C.Error:
-        return None
 
 
 # ---- the planner ---------------------------------------------------------------------------------
@@ -176,16 +169,15 @@ def planner_input(knowledge: Knowledge, phase: Phase, question: Question) -> Pla
     is_restricted = phase is not Phase.MEASURING or knowledge.has_gaps
 
     def allows(candidate: _C.Candidate) -> bool:
-        offer = offered_by(candidate)
-        if not may_use(knowledge, phase, offer.key) or not rules.allows(offer):
+        if not may_use(knowledge, phase, key_of_candidate(candidate)):
             return False
-        return is_within is None or offer.anchor in rules.forced or is_within(candidate)
+        if not rules.allows(candidate):
+            return False
+        return is_within is None or candidate.covers[0] in rules.forced or is_within(candidate)
 
     transforms = rules.allowed_transforms()
     if is_restricted:
-        transforms = [
-            t for t in transforms if may_use(knowledge, phase, key_of(t.problem, t.primitive))
-        ]
+        transforms = [t for t in transforms if may_use(knowledge, phase, key_of_candidate(t))]
     if is_within is not None and not rules.forced:
         transforms = list(filter(is_within, transforms))
     are_all_allowed = is_within is None and not is_restricted and rules.are_free
@@ -199,13 +191,17 @@ def planner_input(knowledge: Knowledge, phase: Phase, question: Question) -> Pla
 
 def known_input(knowledge: Knowledge) -> PlannerInput:
     """Returns the candidates with known costs, checked or not."""
-    rules, known = knowledge.rules, knowledge.costs.is_known
+    rules = knowledge.rules
+
+    def is_known(candidate: _C.Candidate) -> bool:
+        return knowledge.costs.is_known(key_of_candidate(candidate))
+
     return PlannerInput(
         rules.graph,
         rules.found,
-        [t for t in rules.allowed_transforms() if known(key_of(t.problem, t.primitive))],
+        list(filter(is_known, rules.allowed_transforms())),
         knowledge.costs.measured(),
-        lambda c: rules.allows(offered_by(c)) and known(offered_by(c).key),
+        lambda candidate: rules.allows(candidate) and is_known(candidate),
     )
 
 
@@ -233,19 +229,6 @@ def keys_of(plan: _C.Plan) -> list[Key]:
 
 
 # ---- the keys that a plan still needs ------------------------------------------------------------
-
-
-def seeds(knowledge: Knowledge, phase: Phase) -> list[Key]:
-    """Returns the keys to measure before the first plan.
-
-    Without peak rates, costs have no lower bounds, and every candidate of a single node would be
-    wanted at some time. So all of them are returned. With peak rates, returns no keys.
-    """
-    is_late = knowledge.is_seeded or phase is not Phase.MEASURING
-    if is_late or knowledge.predictor is not None or knowledge.peaks is not None:
-        return []
-    alone = (k for k in knowledge.rules.alone() if not knowledge.costs.is_known(k))
-    return list(dict.fromkeys(alone))
 
 
 def _left_to_do(knowledge: Knowledge, phase: Phase, chosen: Sequence[Key]) -> list[Key]:

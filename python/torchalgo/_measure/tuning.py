@@ -60,7 +60,6 @@ class TuneSettings:
     max_error: float = MAX_ERROR
     max_componentwise_error: float | None = None
     budget_s: float | None = None
-    seed: int = 0
     call_ticks: int = 0  # the call overhead, which is not part of a measured cost
     cold_bytes: int | None = None  # as of _C.measure; None: those of the graph's weights
     own_kernels: bool = False  # plans run kernels of torchalgo only
@@ -110,7 +109,7 @@ class Tuning:
         self.transforms = transforms
         self.phase = Phase.MEASURING
         cold = cold_bytes(graph) if settings.cold_bytes is None else settings.cold_bytes
-        self._sampler = self._bench.sampler(rules.primitives, cold, settings.seed)
+        self._sampler = self._bench.sampler(rules.primitives, cold)
         call.progress.start(expected_work(rules))
         self.state = CostState(
             rules,
@@ -267,7 +266,6 @@ class Tuning:
             try:
                 with self.timings.step("solve"):
                     step = next_step(self.knowledge, self.phase, question)
-                self.state.knowledge = self.knowledge.seeded()
                 if step.chosen:
                     self._checker.reserve(step.chosen)
                 if isinstance(step, Done):

@@ -62,7 +62,7 @@ def expected_work(rules: Rules) -> int:
     SqueezeNet.
     """
     problems = {key.problem for key in rules.primitives}
-    checked = {offer.key.problem for offer in rules.all}
+    checked = {candidate.problem for candidate in rules.all}
     return sum(map(measure_work, problems)) + sum(map(check_work, checked)) // 3
 
 

@@ -167,21 +167,30 @@ def _load(name: str, folder: Path) -> None:
 def _attempt(request: Request, board: memoryview) -> dict[str, Any]:
     from torchalgo import _C
 
-    steps: dict[str, Callable[[Request, memoryview], list[Any]]] = {
+    if reason := _closed_device(request):
+        return {"closed": reason}
+    try:
+        set_state(request["state"])
+        results = run_request(request, board)
+    except _C.Error as error:
+        return {"error": str(error)}
+    return {"results": results, "lost": _lost_device(request)}
+
+
+def run_request(request: Request, board: memoryview | None = None) -> list[Any]:
+    """Returns the results of a request, one for each of its tasks.
+
+    Args:
+        board: gets the number of steps and the task; None in a process that nobody watches.
+    """
+    steps: dict[str, Callable[[Request, memoryview | None], list[Any]]] = {
         "start": lambda request, _: _start_device(request),
         "measure": _measure,
         "check": _check,
         "componentwise": _componentwise,
         "release": lambda *_: _release(),
     }
-    if reason := _closed_device(request):
-        return {"closed": reason}
-    try:
-        set_state(request["state"])
-        results = steps[request["do"]](request, board)
-    except _C.Error as error:
-        return {"error": str(error)}
-    return {"results": results, "lost": _lost_device(request)}
+    return steps[request["do"]](request, board)
 
 
 def _closed_device(request: Request) -> str:
@@ -232,15 +241,15 @@ def _start_device(request: Request) -> list[Any]:
     return []
 
 
-def _measure(request: Request, board: memoryview) -> list[Any]:
+def _measure(request: Request, board: memoryview | None) -> list[Any]:
     from torchalgo import _C
 
     options = request["options"]
     taken = _C.measure(_tasks(request), **options, device=_device(request), board=board)
-    return [[s.ns, s.failure, s.method, s.control_ratio, s.disturbed] for s in taken]
+    return [[s.ns, s.failure, s.disturbed] for s in taken]
 
 
-def _check(request: Request, board: memoryview) -> list[Any]:
+def _check(request: Request, board: memoryview | None) -> list[Any]:
     from torchalgo import _C
 
     (problem, _), *_ = tasks = _tasks(request)
@@ -256,37 +265,23 @@ def _tasks(request: Request) -> list[tuple[str, Any]]:
     return [(problem, _C.Primitive(*primitive)) for problem, primitive in request["tasks"]]
 
 
-def componentwise_errors(
-    tasks: Sequence[tuple[str, Any]],
-    device: Any = None,
-    announce: Callable[[int], None] = lambda index: None,
-) -> list[tuple[float, str]]:
-    """Returns _C.componentwise_error of each problem and primitive, with an empty text.
+def _componentwise(request: Request, board: memoryview | None) -> list[Any]:
+    """Returns _C.componentwise_error of each task, with an empty text.
 
     If there is no error because a task fails, it is inf, and the text says why.
-
-    Args:
-        announce: is called with the index of each task before it runs.
     """
     from torchalgo import _C
     from torchalgo._base.error_code import without_code
 
     found = []
-    for i, task in enumerate(tasks):
-        announce(i)
+    for i, task in enumerate(_tasks(request)):
+        if board is not None:
+            board[0], board[1] = board[0] + 1, i
         try:
-            found.append((_C.componentwise_error(*task, device=device), ""))
+            found.append((_C.componentwise_error(*task, device=_device(request)), ""))
         except _C.Error as problem:
             found.append((math.inf, without_code(str(problem))))
     return found
-
-
-def _componentwise(request: Request, board: memoryview) -> list[Any]:
-    def announce(index: int) -> None:
-        board[0], board[1] = board[0] + 1, index
-
-    found = componentwise_errors(_tasks(request), _device(request), announce)
-    return [list(each) for each in found]
 
 
 def _device(request: Request) -> Any:

@@ -36,6 +36,7 @@ from torchalgo._ir.problems import (
     with_direction,
     with_dtype,
 )
+from torchalgo._measure.allowed import grouped
 from torchalgo._plan.limits import packed_bytes
 from torchalgo._plan.preparation import best_capture
 
@@ -79,27 +80,26 @@ class LayerCandidates(ShownAsText):
     device: str = ""  # its name and the source of its data; "" for this CPU
 
     def __str__(self) -> str:
-        if len(self.offered) <= MOST_LINES:
-            rows = [_row(o, 1) for o in self.offered]
-            return "\n".join([*self._head(), *_aligned(rows), *self._refusals(MOST_LINES)])
-        engines: dict[str, list[OfferedPrimitive]] = {}
-        for o in self.offered:
-            engines.setdefault(o.engine, []).append(o)
-        rows = [_row(_best(group), len(group)) for group in engines.values()]
-        note = (
-            f"  ({len(self.offered)} in all, the lightest of each engine shown: .details has all)"
-        )
-        return "\n".join([*self._head(), *_aligned(rows), note, *self._refusals(MOST_LINES)])
+        return self._text(MOST_LINES)
 
     @property
     def details(self) -> str:
         """The table as text, with one line for every candidate and every refusal."""
-        rows = [_row(o, 1) for o in self.offered]
-        return "\n".join([*self._head(), *_aligned(rows), *self._refusals(None)])
+        return self._text(None)
 
-    def _head(self) -> list[str]:
+    def _text(self, most: int | None) -> str:
+        """Returns the table; if it has more than `most` lines, with one line per engine."""
         lines = [f"{self.name}  {self.problem}".strip()]
-        return [*lines, f"  on {self.device}"] if self.device else lines
+        lines += [f"  on {self.device}"] if self.device else []
+        is_whole = most is None or len(self.offered) <= most
+        groups = [[o] for o in self.offered]
+        if not is_whole:
+            groups = list(grouped(self.offered, lambda o: o.engine).values())
+        lines += _aligned([_row(_best(group), len(group)) for group in groups])
+        if not is_whole:
+            shown = "the lightest of each engine shown: .details has all"
+            lines.append(f"  ({len(self.offered)} in all, {shown})")
+        return "\n".join([*lines, *self._refusals(most)])
 
     def _refusals(self, most: int | None) -> list[str]:
         """Returns the lines of the refusals.
@@ -114,15 +114,13 @@ class LayerCandidates(ShownAsText):
         if most is None or len(refused) <= most:
             width = max([len(r.primitive) for r in refused], default=0)
             return [f"  {r.primitive:{width}}  refuses: {r.reason}" for r in refused]
-        said: dict[str, Refused] = {}  # for each engine, the refusal with the shortest name
-        for r in refused:
-            first = said.setdefault(engine_of(r.primitive), r)
-            if len(r.primitive) < len(first.primitive):
-                said[engine_of(r.primitive)] = r
-        reasons: dict[str, list[str]] = {}
-        for engine, r in said.items():
-            if not any(o.engine == engine for o in self.offered):
-                reasons.setdefault(without_layouts(r.reason), []).append(engine)
+        offered = {o.engine for o in self.offered}
+        said = {  # for each engine, the refusal with the shortest name
+            engine: without_layouts(min(own, key=lambda r: len(r.primitive)).reason)
+            for engine, own in grouped(refused, lambda r: engine_of(r.primitive)).items()
+            if engine not in offered
+        }
+        reasons = grouped(said, lambda engine: said[engine])
         lines = [f"{some_of(names, 3)} refuses: {reason}" for reason, names in reasons.items()]
         return [wrapped for line in lines for wrapped in _wrapped(line)]
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Makes the plans that a plan is compared with: of simpler choices, and of other objectives.
 
-Nothing is measured for those of simpler choices. They may need layout changes that the plan does
-not need. Their costs are predicted from those of similar ones.
+Nothing is measured for them. They may need layout changes that the plan does not need. Their costs
+are predicted from those of similar ones.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchalgo import _C
-from torchalgo._C import Error
 from torchalgo._ir.names import is_pytorchs
 from torchalgo._ir.overrides import is_convolution
 from torchalgo._ir.plan import micro
@@ -20,12 +19,12 @@ from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
 
 
-def simpler_plans(tuning: Tuning, is_limited: bool) -> dict[str, _C.Plan]:
+def compared_plans(tuning: Tuning, objective: Latency, *, is_limited: bool) -> dict[str, _C.Plan]:
     """Returns, by name, the plans that simpler choices make with the same costs.
 
     These are "aten_only", "single_layout_..." for each layout, and "local_optimum", the fastest
     primitive of each convolution. If `is_limited`, "without_limits" is the best plan without
-    limits. None of these plans has to keep the limits.
+    limits. The optima of other objectives follow. None of these plans has to keep the limits.
 
     There is no plan for a layout that most convolutions lack. Single nodes that lack a layout keep
     their own. Plans for which there are too few costs are missing.
@@ -36,22 +35,8 @@ def simpler_plans(tuning: Tuning, is_limited: bool) -> dict[str, _C.Plan]:
     questions["local_optimum"] = Question(_C.make_local_plan)
     if is_limited:
         questions["without_limits"] = Question()
+    questions |= {name: Question(planner) for name, planner in objective.other_planners.items()}
     return tuning.estimates(questions)
-
-
-def other_optima(tuning: Tuning, objective: Latency) -> dict[str, _C.Plan]:
-    """Returns, by name, the optima of other objectives, after measuring what they need.
-
-    There is none for latency. Measuring may change the plan, so this comes before it is chosen.
-    """
-    plans: dict[str, _C.Plan] = {}
-    for name, planner in objective.other_planners().items():
-        try:
-            plans[name] = tuning.settle(planner)
-        except Error:
-            if not tuning.is_stopped:
-                raise
-    return plans
 
 
 def usual_layouts(graph: _C.Graph, found: _C.Candidates) -> list[str]:

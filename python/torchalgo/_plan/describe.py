@@ -20,9 +20,9 @@ from torchalgo._ir.plan import (
     PlanInput,
     PlanNode,
     PlanTransform,
+    Quarantined,
     micro,
 )
-from torchalgo._measure.quarantine import quarantine_list
 from torchalgo._measure.tuning import Tuning
 from torchalgo._measure.tuning_notes import tied_layers
 from torchalgo._plan.limits import packed_bytes
@@ -33,10 +33,7 @@ from torchalgo._plan.objective import Latency
 class Describer:
     """Converts the planner's plans to plans that users read, with the facts of one tuning."""
 
-    graph: _C.Graph
-    inputs: tuple[Any, ...]
-    notes: list[str]
-    dims: Dims | None
+    about: Plan  # the facts about the model, without choices: see unplanned
     tuning: Tuning
     objective: Latency
 
@@ -46,11 +43,10 @@ class Describer:
         known = tuning.known
         method = "; ".join(part for part in (native.method, tuning.method_note()) if part)
         primitives = [n.primitive for n in native.nodes] + [t.primitive for t in native.transforms]
-        plan = Plan(
+        plan = dataclasses.replace(
+            self.about,
             structure_hash=native.structure_hash,
             structure_version=native.structure_version,
-            inputs=with_dims([input_of(tensor) for tensor in tensors_in(self.inputs)], self.dims),
-            environment=environment(tuning.device),
             status="optimal" if native.status == "optimal" else "feasible",
             cost_us=micro(native.cost),
             lower_bound_us=micro(native.lower_bound),
@@ -62,10 +58,12 @@ class Describer:
             weight_bytes=sum(node.packed_bytes or 0 for node in nodes),
             plain_weight_bytes=sum(_C.plain_weight_bytes(n.problem) for n in nodes if n.primitive),
             workspace_bytes=max((p.workspace_bytes for p in primitives), default=0),
-            ties=tied_layers(self.graph, native, tuning.known),
-            quarantined=quarantine_list(tuning.rules),
-            left_alone=left_alone(self.graph),
-            notes=self.notes,
+            ties=tied_layers(tuning.graph, native, tuning.known),
+            quarantined=[
+                Quarantined(*key, reason)  # type: ignore[arg-type]
+                for key, reason in sorted(tuning.rules.quarantined.items())
+            ],
+            left_alone=self.about.left_alone[1:],
         )
         return self.objective.described(plan)
 
@@ -91,13 +89,12 @@ def unplanned(
         method="nothing to choose",
         nodes=[],
         transforms=[],
-        left_alone=[LeftAlone("", "no convolutions: left as it is"), *left_alone(graph)],
+        left_alone=[
+            LeftAlone("", "no convolutions: left as it is"),
+            *(LeftAlone(node.name, node.note) for node in graph.nodes if node.note),
+        ],
         notes=notes,
     )
-
-
-def left_alone(graph: _C.Graph) -> list[LeftAlone]:
-    return [LeftAlone(node.name, node.note) for node in graph.nodes if node.note]
 
 
 def input_of(tensor: torch.Tensor) -> PlanInput:

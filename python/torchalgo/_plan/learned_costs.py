@@ -72,9 +72,7 @@ def guide_from_store(
         return None
     from torchalgo._predict.model import can_learn, is_installed, learn
 
-    if not is_installed():
-        return None
-    if store.path is None or not store.path.exists():
+    if not is_installed() or store.path is None or not store.path.exists():
         return None
     if store.path.stat().st_size > MOST_GUIDE_BYTES:
         return None

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from torchalgo import _C
-from torchalgo._ir.costs import Key, key_of, native_key
+from torchalgo._ir.costs import Key, native_key
+from torchalgo._measure.allowed import key_of_candidate
 from torchalgo._measure.tuning import Tuning
 
 # A candidate, or a change of layout, which covers nothing.
 _Identity = tuple[tuple[int, ...], Key]
-ALIGNMENT = 64  # of constants: sums of rounded sizes exceed the file's by less than this
 
 
 class Part(NamedTuple):
@@ -80,7 +80,12 @@ class MemoryLimit:
 
     @property
     def resource(self) -> _C.Resource:
-        """The constants as a resource of the solver."""
+        """The constants as a resource of the solver.
+
+        Sums of sizes that are rounded exceed the size of the program's file by less than ALIGNMENT.
+        """
+        from torchalgo._emit.arena import ALIGNMENT
+
         most = max(0, self.limit - self.part.least + ALIGNMENT - 1)
         return _C.Resource("bytes of constants", self.constants, most)
 
@@ -118,4 +123,4 @@ class MemoryLimit:
 
 
 def _identity(candidate: _C.Candidate) -> _Identity:
-    return tuple(candidate.covers), key_of(candidate.problem, candidate.primitive)
+    return tuple(candidate.covers), key_of_candidate(candidate)

@@ -25,6 +25,7 @@ from torchalgo._measure.steps import Planner
 
 Calls = Mapping[str, Call]
 Part = TypeVar("Part", PlanNode, PlanTransform)
+UNKNOWN_TICKS = 1 << 40  # a second: the fastest plan avoids what was not measured
 
 
 class Latency:
@@ -36,10 +37,7 @@ class Latency:
     def __init__(self, bench: Bench, costs: DeviceCosts) -> None:
         self.bench, self.costs = bench, costs
         self.verdicts = costs
-
-    def other_planners(self) -> dict[str, Planner]:
-        """Returns, by name, planners for other objectives, whose plans are compared."""
-        return {}
+        self.other_planners: dict[str, Planner] = {}  # for objectives that are compared, by name
 
     def described(self, plan: Plan) -> Plan:
         """Returns `plan` with its costs in us and uJ. Its ticks are those of this objective."""
@@ -72,9 +70,7 @@ class Energy(Latency):
         self.bench = energies.as_bench()
         self.costs = self.both = EnergyCosts(energies, costs)
         self.verdicts = self.both.energies
-
-    def other_planners(self) -> dict[str, Planner]:
-        return {"fastest": self._plan_fastest}
+        self.other_planners = {"fastest": self._plan_fastest}
 
     def described(self, plan: Plan) -> Plan:
         # The planner took ticks of energy for ticks of time.
@@ -112,7 +108,8 @@ class Energy(Latency):
         """Makes the plan of the least time, whose cost is its energy. Called like _C.make_plan."""
         times = _C.CostTable()
         for native, _, source in table.items():
-            times.set(native, self.both.time_ticks(key_of_native(native)), source)
+            ticks = self.both.time_ticks(key_of_native(native))
+            times.set(native, ticks or UNKNOWN_TICKS, source)
         plan, wanted = _C.make_plan(graph, found, transforms, times, **options)
         plan.status, plan.lower_bound, plan.method = "feasible", 0, "least time"
         parts: list[Any] = [*plan.nodes, *plan.transforms]

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from torchalgo import _C
 from torchalgo._C import Error
-from torchalgo._ir.plan import Plan, format_bytes, micro
+from torchalgo._ir.plan import Plan, format_bytes
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
 
-Memory = Literal["workspace", "weights"]
-Quantity = Memory | Literal["error"]  # what a front trades time for
+Quantity = Literal["workspace", "weights", "error"]  # what a front trades time for
 
 
 @dataclass(frozen=True)
@@ -82,16 +81,8 @@ class Front(ShownAsText, list[ParetoPoint]):
         return tuple(f"{e or 0:.1e}" for e in errors) if self.over == "error" else ()
 
 
-class HasFront(Protocol):
-    """An Optimized with the costs that `optimize` has measured."""
-
-    def pareto(
-        self, over: Quantity = ..., *, max_points: int = ..., time_limit_s: float = ...
-    ) -> Front: ...
-
-
 def pareto(
-    optimized: HasFront,
+    optimized: Any,
     over: Quantity = "workspace",
     *,
     max_points: int = 32,
@@ -134,19 +125,8 @@ def pareto(
             f"TA2501 pareto: got {type(optimized).__name__}, expected what"
             " torchalgo.optimize(model, x) returns"
         )
-    return optimized.pareto(over, max_points=max_points, time_limit_s=time_limit_s)
-
-
-@dataclass(frozen=True)
-class NativePoint:
-    """A point of a front with the planner's own plan."""
-
-    plan: _C.Plan
-    bytes: int
-
-    @property
-    def us(self) -> float:
-        return micro(self.plan.cost)
+    front: Front = optimized.pareto(over, max_points=max_points, time_limit_s=time_limit_s)
+    return front
 
 
 def check_points(max_points: int) -> None:
@@ -162,35 +142,24 @@ def native_front(
     costs: _C.CostTable,
     allow: Callable[[_C.Candidate], bool] | None,  # None: all
     *,
-    over: Memory = "workspace",
-    bytes_of: Sequence[Sequence[int]] | None = None,
-    workspace_limit_bytes: int | None = None,
-    max_points: int = 32,
-    time_limit_s: float = 10.0,
-) -> list[NativePoint]:
-    """Returns the front over the candidates that `allow` accepts, all of which need costs.
+    over: Quantity,
+    max_points: int,
+    time_limit_s: float,
+) -> list[tuple[_C.Plan, int]]:
+    """Returns the plans of a front of memory over the allowed candidates, with their bytes.
 
-    Args:
-        bytes_of: the bytes of each candidate, in the order of found.by_anchor. None: the bytes of
-            its packed weights.
+    All candidates that `allow` accepts need costs.
 
-    Raises: torchalgo.Error if no plan keeps the limits, or an argument is invalid.
+    Raises: torchalgo.Error if an argument is invalid.
     """
     if over not in ("workspace", "weights"):
         raise Error(f"TA2501 pareto: over={over!r}, expected 'workspace', 'weights' or 'error'")
     check_points(max_points)
-    options: dict[str, Any] = {
-        "allow": allow,
-        "workspace_limit_bytes": workspace_limit_bytes,
-        "time_limit_s": time_limit_s,
-    }
+    options: dict[str, Any] = {"allow": allow, "time_limit_s": time_limit_s}
     if over == "workspace":
-        rows = _C.workspace_front(graph, found, transforms, costs, **options)
-    else:
-        use = _C.packed_bytes_of(found) if bytes_of is None else bytes_of
-        most = sum(max(list_, default=0) for list_ in use)
-        resource = _C.Resource("weight bytes", use, most)
-        rows = _C.resource_front(
-            graph, found, transforms, costs, resources=[resource], max_points=max_points, **options
-        )
-    return [NativePoint(plan, used) for plan, used in rows]
+        return _C.workspace_front(graph, found, transforms, costs, **options)
+    use = _C.packed_bytes_of(found)
+    resource = _C.Resource("weight bytes", use, sum(max(list_, default=0) for list_ in use))
+    return _C.resource_front(
+        graph, found, transforms, costs, resources=[resource], max_points=max_points, **options
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,8 +45,9 @@ from torchalgo._capture.settings import Options
 from torchalgo._capture.shapes import Shapes, fits, shapes_of
 from torchalgo._ir.bounds import COARSE_BOUND
 from torchalgo._ir.overrides import COMPONENTWISE, only_named_types
-from torchalgo._ir.plan import PlanDim, shapes_text
+from torchalgo._ir.plan import Plan, PlanDim, shapes_text
 from torchalgo._ir.problems import dtype_of
+from torchalgo._plan.describe import unplanned
 from torchalgo._plan.find import import_model, is_deterministic, native_device
 
 # A model whose run takes more seconds than this is compared at smaller sizes, if the sizes are
@@ -84,6 +85,10 @@ class Prepared:
     @property
     def graph(self) -> _C.Graph:
         return self.imported.graph
+
+    def unplanned(self) -> Plan:
+        """Returns the plan without any choice: the facts about the model, for Describer."""
+        return unplanned(self.graph, self.inputs, self.notes, self.device, self.dims)
 
     def dims_of(self, scripted: ScriptModule) -> Dims:
         """Returns the sizes for which `scripted`, a module made from `frozen`, is right.
@@ -297,27 +302,40 @@ def _compare_small(
         None if no smaller sizes are proven to be free, if the model refuses them, or if the capture
         is wrong at these sizes.
     """
-    from torchalgo._capture import free_sizes  # imports sympy
-
-    shapes = shapes_of(reference.inputs)
-    attempts = _dims_to_try(capture, reference, seen.dims)
-    for dims, compared in attempts:
-        sizes = free_sizes.probe_sizes(compared, shapes)
-        if sizes is None or _elements(sizes) >= _elements(shapes):
-            continue
-        small = _reference_at(sizes, model, reference)
-        if small is None:
-            continue
+    for dims, small in _trials(model, capture, reference, seen, needs_smaller=True):
         check_repeats(model, small)
         error = _error(capture, small)
         if error <= most_error(small.inputs):
+            sizes, own = (shapes_text(shapes_of(each.inputs)) for each in (small, reference))
             notes.append(
-                f"compared with the model at inputs {shapes_text(sizes)}, and not at"
-                f" {shapes_text(shapes)}, where one run takes {reference.seconds:.1f} s: their"
-                " sizes are free"
+                f"compared with the model at inputs {sizes}, and not at {own}, where one run takes"
+                f" {reference.seconds:.1f} s: their sizes are free"
             )
             return error, dims
     return None
+
+
+def _trials(
+    model: nn.Module, capture: Capture, reference: Reference, seen: Seen, *, needs_smaller: bool
+) -> Iterator[tuple[Dims, Reference]]:
+    """Yields sizes for which the capture may be right, and the model's outputs for some of them.
+
+    The more general sizes come first. Sizes that the model refuses are left out, and if
+    `needs_smaller` those that have no fewer elements than the inputs.
+    """
+    from torchalgo._capture import free_sizes  # imports sympy
+
+    shapes = shapes_of(reference.inputs)
+    for dims, compared in _dims_to_try(capture, reference, seen.dims):
+        sizes = free_sizes.probe_sizes(compared, shapes)
+        if sizes is None or (needs_smaller and _elements(sizes) >= _elements(shapes)):
+            continue
+        inputs = [resized(x, size) for x, size in zip(reference.inputs, sizes, strict=True)]
+        try:
+            other = Reference.of(model, inputs)
+        except Exception:  # the model refuses them
+            continue
+        yield dims, other
 
 
 def _dims_to_try(
@@ -434,19 +452,12 @@ def _dims(
         if other.is_traced == capture.is_traced and fits(shapes, other.dims):
             return other.dims
     found: Dims = [[free_sizes.pinned(size) for size in sizes] for sizes in shapes]
-    attempts: list[Dims] = []
-    if capture.is_traced:
-        if seen.dims is not None:
-            attempts = [seen.dims, free_sizes.only_batch(seen.dims, shapes)]
-        elif capture.reads_values:
-            _check_other_values(model, capture, reference)
-    else:
+    if not capture.is_traced:
         found = free_sizes.free_dims(shapes)
-    for dims in attempts:
-        probe = free_sizes.probe_sizes(dims, shapes)
-        other_reference = None if probe is None else _reference_at(probe, model, reference)
-        if other_reference is None:
-            continue
+    elif seen.dims is None and capture.reads_values:
+        _check_other_values(model, capture, reference)
+    trials = _trials(model, capture, reference, seen, needs_smaller=False)
+    for dims, other_reference in trials if capture.is_traced else ():
         if not is_repeated:
             check_repeats(model, other_reference)
             is_repeated = True
@@ -457,12 +468,3 @@ def _dims(
     if not is_repeated:
         check_repeats(model, reference)
     return found
-
-
-def _reference_at(sizes: Shapes, model: nn.Module, reference: Reference) -> Reference | None:
-    """Returns the model's outputs for the inputs resized to `sizes`; None if it refuses them."""
-    inputs = [resized(x, size) for x, size in zip(reference.inputs, sizes, strict=True)]
-    try:
-        return Reference.of(model, inputs)
-    except Exception:
-        return None

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from torchalgo import _C
 from torchalgo._C import Error
 from torchalgo._ir.costs import key_of, native_key
 from torchalgo._ir.plan import Plan, PlanProof
-from torchalgo._measure.steps import Question, planner_input
+from torchalgo._measure.steps import PlannerInput, Question, planner_input, solve
 from torchalgo._plan.limits import Limits
 from torchalgo.verify.check_plan import check_plan
 
@@ -20,20 +20,15 @@ def prover(limits: Limits) -> Callable[[Plan], PlanProof]:
     tuning = limits.tuning
 
     def prove(plan: Plan) -> PlanProof:
-        graph, found, transforms, costs, allow = planner_input(
-            tuning.knowledge, tuning.phase, Question(limits=limits)
-        )
-        native, _ = _C.make_plan(
-            graph, found, transforms, costs,
-            allow=allow, resources=limits.resources(tuning.knowledge), with_certificate=True,
-        )  # fmt: skip
+        question = Question(limits=limits, options={"with_certificate": True})
+        native, _ = solve(tuning.knowledge, tuning.phase, question)
         if not native.certificate:
             raise Error(
                 "TA2401 with_proof: the plan was made under a limit that excludes better plans, and"
                 " there is no certificate for such plans: raise the limit, or use the plan without"
                 " a proof"
             )
-        proof = _proof(native.certificate, graph, found, transforms, costs, allow)
+        proof = _proof(native.certificate, planner_input(tuning.knowledge, tuning.phase, question))
         if not proof.certificate.endswith("\nclose\n"):
             raise Error(
                 "TA2402 with_proof: the proof of the bound exceeds the solver's limit of size; use"
@@ -45,14 +40,8 @@ def prover(limits: Limits) -> Callable[[Plan], PlanProof]:
     return prove
 
 
-def _proof(
-    certificate: str,
-    graph: _C.Graph,
-    found: _C.Candidates,
-    transforms: Sequence[_C.Candidate],
-    costs: _C.CostTable,
-    allow: Callable[[_C.Candidate], bool] | None,  # None: all
-) -> PlanProof:
+def _proof(certificate: str, solved: PlannerInput) -> PlanProof:
+    graph, found, transforms, costs, allow = solved
     rows: dict[str, dict[str, int]] = {}
     problems: list[set[str]] = []  # by node
     allowed: set[tuple[str, str, str]] = set()

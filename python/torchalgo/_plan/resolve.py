@@ -10,24 +10,24 @@ from torchalgo import _C
 from torchalgo._base.error_code import without_code
 from torchalgo._C import Error
 from torchalgo._ir.overrides import forced_primitives
-from torchalgo._ir.plan import Plan
+from torchalgo._ir.plan import Plan, micro
 from torchalgo._measure.steps import known_input
-from torchalgo._measure.tuning import Tuning
+from torchalgo._plan.describe import Describer
 from torchalgo._plan.limits import Limits
-from torchalgo._plan.objective import Latency
 from torchalgo._plan.pareto import Front, ParetoPoint, Quantity, check_points, native_front
 
 
 def resolver(
-    imported: _C.Imported, limits: Limits, describe: Callable[[_C.Plan], Plan]
+    limits: Limits, describe: Callable[[_C.Plan], Plan]
 ) -> Callable[[Mapping[str, str]], Plan]:
     """Returns the function behind plan.with_overrides."""
+    tuning = limits.tuning
 
     def resolve(overrides: Mapping[str, str]) -> Plan:
-        forced = forced_primitives(imported.graph, limits.tuning.found, overrides)
+        forced = forced_primitives(tuning.graph, tuning.found, overrides)
         is_own = all(map(_C.has_own_kernel, forced.values()))
         kept = limits if is_own else limits.without_filter()
-        native = limits.tuning.solve_known(forced, kept)
+        native = tuning.solve_known(forced, kept)
         limits.check_memory(native)
         return dataclasses.replace(describe(native), resolve=resolve, **kept.described(native))
 
@@ -35,10 +35,7 @@ def resolver(
 
 
 def front_finder(
-    tuning: Tuning,
-    describe: Callable[[_C.Plan], Plan],
-    objective: Latency,
-    find_errors: Callable[[int, float], list[Plan]],
+    describe: Describer, find_errors: Callable[[int, float], list[Plan]]
 ) -> Callable[[Quantity, int, float], Front]:
     """Returns the function behind Optimized.pareto.
 
@@ -48,7 +45,7 @@ def front_finder(
     """
 
     def find_front(over: Quantity, max_points: int, time_limit_s: float) -> Front:
-        if objective.name != "latency":
+        if (objective := describe.objective).name != "latency":
             raise Error(
                 "TA2501 pareto: fronts show time and memory, and this plan was made for"
                 f" {objective.name}: use optimize(model, x, objective='latency').pareto()"
@@ -59,18 +56,19 @@ def front_finder(
             return Front([ParetoPoint(p, p.cost_us, p.weight_bytes or 0) for p in plans], over)
         try:
             points = native_front(
-                *known_input(tuning.knowledge),
+                *known_input(describe.tuning.knowledge),
                 over=over,
                 max_points=max_points,
                 time_limit_s=time_limit_s,
             )
         except Error as problem:
-            if not tuning.is_stopped:
+            if not describe.tuning.is_stopped:
                 raise
             raise Error(
                 "TA2301 pareto: tuning ended before the costs of each layer were measured: optimize"
                 f" with more time, such as budget_s=90. {without_code(str(problem))}"
             ) from problem
-        return Front([ParetoPoint(describe(p.plan), p.us, p.bytes) for p in points], over)
+        found = [ParetoPoint(describe(native), micro(native.cost), used) for native, used in points]
+        return Front(found, over)
 
     return find_front

@@ -99,7 +99,7 @@ def _bf16_costs(
             costs[key.problem] = min(ticks, costs.get(key.problem, ticks))
 
     learn(objective.costs.read(primitives))
-    sampler = objective.bench.sampler(primitives, cold_bytes(prepared.graph), seed=0)
+    sampler = objective.bench.sampler(primitives, cold_bytes(prepared.graph))
     sums = {problem: sum(each) for problem, each in layers.items()}
     for problem in sorted(sums, key=lambda p: -sums[p]) if tuning.has_measured else ():
         left_s = call.deadline.left_s("finish")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -66,7 +65,13 @@ def limits_of(prepared: Prepared, tuning: Tuning, options: Options) -> Limits:
     limits = Limits.of(tuning, options.weight_limit_bytes, options.own_kernels)
     if options.memory_limit_bytes is None:
         return limits
-    use_of = functools.partial(memory_use, prepared.imported)
+    known: dict[str, tuple[int, int]] = {}  # by the choices of a plan
+
+    def use_of(native: _C.Plan) -> tuple[int, int]:
+        if (choices := repr(choices_of(native))) not in known:
+            known[choices] = memory_use(prepared.imported, native)
+        return known[choices]
+
     memory = MemoryLimit.of(tuning, options.memory_limit_bytes, use_of)
     return dataclasses.replace(limits, memory=memory)
 

@@ -25,7 +25,7 @@ from torchalgo._plan.resolve import front_finder, resolver
 from torchalgo._plan.result import Result
 from torchalgo._refine.binding import Tuned, with_dims_of, with_errors
 from torchalgo._refine.end_of_call import CallBudget, GuardEffort
-from torchalgo._refine.error_front import ErrorFront
+from torchalgo._refine.error_front import error_front
 from torchalgo._refine.left_ops import left_nodes
 from torchalgo._refine.refinement import Chosen
 
@@ -43,7 +43,7 @@ def plan_of(chosen: Chosen, prepared: Prepared, describe: Describer) -> Plan:
         with_errors(plan, native, chosen.tuned, prepared),
         left_alone=left_nodes(prepared.imported, chosen.left_us),
         comparisons=compared_costs(chosen.weaker),
-        resolve=resolver(prepared.imported, limits, describe),
+        resolve=resolver(limits, describe),
         prove=prover(limits),
     )
 
@@ -155,7 +155,7 @@ def result_of(
 ) -> Result:
     """Returns the result of the call: `plan` and the module that runs, and the weaker plans."""
     tuning, sensitivities = describe.tuning, chosen.tuned.limits.sensitivities
-    find_errors = ErrorFront(prepared, options, tuning.known, sensitivities)
+    find_errors = functools.partial(error_front, prepared, options, tuning.known, sensitivities)
     with tuning.timings.step("describe"):
         alternatives = {name: describe(native) for name, native in chosen.weaker.items()}
     is_interrupted = plan.guard is not None and plan.guard.reason == guard.INTERRUPTED
@@ -166,7 +166,7 @@ def result_of(
         tuning.costs,
         alternatives,
         str(prepared.where),
-        front_finder(tuning, describe, describe.objective, find_errors),
+        front_finder(describe, find_errors),
         prepared.graph.to_text(),
         functools.partial(facts_of_tuning, tuning),
         tuning.is_interrupted or is_interrupted,

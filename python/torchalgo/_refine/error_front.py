@@ -37,61 +37,52 @@ MOST_TRIES = 2  # bounds that are tried for each point of the front
 AFTER_ENDS_SHARE = 0.25  # of the time: reserved for the points between both ends
 
 
-@dataclass(frozen=True)
-class ErrorFront:
-    """The function behind fronts of error, with what it needs of the call of `optimize`."""
+def error_front(
+    prepared: Prepared,
+    options: Options,
+    known: Mapping[Key, Cost],
+    sensitivities: Sequence[Sensitivity],
+    max_points: int,
+    time_limit_s: float,
+) -> list[Plan]:
+    """Returns the cheapest plans for bounds from 1e-5 up to the error of the fastest plan.
 
-    prepared: Prepared
-    options: Options
-    known: Mapping[Key, Cost]  # what the call has measured
-    sensitivities: Sequence[Sensitivity]  # empty: the call has not computed them
+    Costs that the call or the database does not have are measured, once for all points. Each
+    plan runs once, and its outputs are compared with the model's.
 
-    def __call__(self, max_points: int, time_limit_s: float) -> list[Plan]:
-        """Returns the cheapest plans for bounds from 1e-5 up to the error of the fastest plan.
+    Args:
+        known: what the call of `optimize` has measured.
+        sensitivities: empty if the call has not computed them.
+        time_limit_s: the most seconds for each point, on average.
 
-        Costs that the call or the database does not have are measured, once for all points. Each
-        plan runs once, and its outputs are compared with the model's.
-
-        Args:
-            time_limit_s: the most seconds for each point, on average.
-
-        Raises: torchalgo.Error if no plan keeps its bound.
-        """
-        prepared = self.prepared
-        options = dataclasses.replace(
-            self.options, max_error=max(self.options.max_error, BF16_ERROR)
+    Raises: torchalgo.Error if no plan keeps its bound.
+    """
+    options = dataclasses.replace(options, max_error=max(options.max_error, BF16_ERROR))
+    call = CallContext.start(Deadline(max_points * time_limit_s), Progress(options.progress))
+    # The outputs are compared with those of the model outside of autocast.
+    with (
+        CostStore.of_call(options.cost_db, is_fresh=False) as store,
+        torch.autocast("cpu", enabled=False),
+        call.progress.watched(lambda: call.timings.now),
+    ):
+        if options.cost_db is False:
+            costs = DeviceCosts.of(store, prepared.device, cold_bytes(prepared.graph))
+            costs.append(known)
+        found = prepared.find_candidates(options)
+        tuning, objective = start_tuning(prepared, found, options, store, None, call)
+        sensitivities = sensitivities or sensitivities_of(
+            prepared.imported, prepared.inputs, SENSITIVITY_SHARE * call.deadline.budget_s
         )
-        call = CallContext.start(
-            Deadline(max_points * time_limit_s), Progress(self.options.progress)
+        search = _Search(prepared, options, tuning, sensitivities, CallBudget(call))
+        points = search.run(max_points)
+        call.progress.finish("planned", is_whole=not tuning.is_stopped)
+    if not points:
+        raise Error(
+            "TA2501 pareto: the outputs of no plan keep a bound of the error, so there is no"
+            " front: use optimize(model, x, max_error=...)"
         )
-        # The outputs are compared with those of the model outside of autocast.
-        with (
-            CostStore.of_call(options.cost_db, is_fresh=False) as store,
-            torch.autocast("cpu", enabled=False),
-            call.progress.watched(lambda: call.timings.now),
-        ):
-            if options.cost_db is False:
-                costs = DeviceCosts.of(store, prepared.device, cold_bytes(prepared.graph))
-                costs.append(self.known)
-            found = prepared.find_candidates(options)
-            tuning, objective = start_tuning(prepared, found, options, store, None, call)
-            sensitivities = self.sensitivities or sensitivities_of(
-                prepared.imported, prepared.inputs, SENSITIVITY_SHARE * call.deadline.budget_s
-            )
-            search = _Search(prepared, options, tuning, sensitivities, CallBudget(call))
-            points = search.run(max_points)
-            call.progress.finish("planned", is_whole=not tuning.is_stopped)
-        if not points:
-            raise Error(
-                "TA2501 pareto: the outputs of no plan keep a bound of the error, so there is no"
-                " front: use optimize(model, x, max_error=...)"
-            )
-        describe = Describer(
-            prepared.graph, prepared.inputs, prepared.notes, prepared.dims, tuning, objective
-        )
-        return [
-            with_errors(describe(tuned.native), tuned.native, tuned, prepared) for tuned in points
-        ]
+    describe = Describer(prepared.unplanned(), tuning, objective)
+    return [with_errors(describe(tuned.native), tuned.native, tuned, prepared) for tuned in points]
 
 
 @dataclass(frozen=True)

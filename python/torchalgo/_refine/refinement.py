@@ -14,7 +14,7 @@ from torchalgo._C import Error
 from torchalgo._capture.settings import Options
 from torchalgo._measure.machine_load import WaitWatch
 from torchalgo._measure.tuning import Tuning
-from torchalgo._plan.comparisons import other_optima, simpler_plans
+from torchalgo._plan.comparisons import compared_plans
 from torchalgo._plan.memory_search import within_memory
 from torchalgo._plan.objective import Latency
 from torchalgo._plan.preparation import Prepared
@@ -65,12 +65,12 @@ class Refinement:
             left = most_error - self._prepared.capture_error
             self._limits = self._limits.predicting(found, left)
         self._settle()
-        others = other_optima(self._tuning, self._objective)
         self._prefer_own_kernels()
         tuned = bind_exact_plan(self._prepared, self._limits, self._options, self._budget)
         self._budget.expect_guard()
         with self._budget.call.timings.step("compare"):
-            weaker = simpler_plans(self._tuning, is_limited=not tuned.limits.are_none) | others
+            is_limited = not tuned.limits.are_none
+            weaker = compared_plans(self._tuning, self._objective, is_limited=is_limited)
         left_us = self._left_us(tuned) if tuned.error <= most_error else None
         return Chosen(tuned, left_us, weaker)
 

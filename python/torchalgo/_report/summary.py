@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torchalgo import Error, check_plan
 from torchalgo._ir.plan import GuardVerdict, Plan, format_bytes
-from torchalgo._ir.plan.text import MOST_SHARES, coarse_type
+from torchalgo._ir.plan.text import error_shares, limit_texts, type_counts
 from torchalgo._ir.plan.units import gap_of, in_ms
 from torchalgo._report.subject import is_of_training
 from torchalgo._report.texts import baseline_text, speed_line
@@ -20,6 +19,10 @@ NOT_CHECKED = (
     " plan.with_proof().save(path) in Python; then `torchalgo check` checks it."
 )
 
+UNPROVEN = (
+    "not checked: everything else that the plan says, such as times of the whole model, errors and"
+    " the machine"
+)
 FAR_APART = 1.3  # the measured time, divided by the predicted one
 
 
@@ -153,7 +156,8 @@ def _check(plan: Plan) -> tuple[tuple[str, ...], bool]:
     if proven.proof is None:
         return (NOT_CHECKED,), False
     try:
-        return tuple(str(check_plan(proven)).splitlines()), False
+        *lines, _ = str(check_plan(proven)).splitlines()
+        return (*lines, UNPROVEN), False
     except Error as problem:
         return (f"The check of the proof FAILS: {problem}",), True
 
@@ -168,8 +172,7 @@ def facts_lines(plan: Plan) -> list[tuple[str, str]]:
     lines.append(("packed weights", _bytes(plan.weight_bytes)))
     lines.append(("model's own weights", _bytes(plan.plain_weight_bytes)))
     lines.append(("largest workspace", _bytes(plan.workspace_bytes)))
-    lines += [(f"limit of {name}", f"at most {limit:g}") for name, limit in plan.limits.items()]
-    return lines
+    return lines + [(f"limit of {name}", text) for name, text in limit_texts(plan).items()]
 
 
 def _bytes(count: int | None) -> str:
@@ -181,9 +184,6 @@ def _bytes(count: int | None) -> str:
 
 def errors_lines(plan: Plan) -> list[tuple[str, str]]:
     """Returns names and texts of the facts about types and errors, as far as they are known."""
-    calls = [node for node in plan.nodes if node.primitive]
-    counts = Counter(coarse_type(node) or "the type of the model" for node in calls)
-    worst = sorted(calls, key=lambda node: -(node.output_error or 0.0))[:MOST_SHARES]
     compared = "compared with the given model"
     known = [
         ("error of the outputs", plan.rel_error, "relative L2 {:.1e}, " + compared),
@@ -193,10 +193,10 @@ def errors_lines(plan: Plan) -> list[tuple[str, str]]:
         ("largest error that is allowed", plan.max_error, "relative L2 {:.1e}"),
         ("validation inputs", plan.validation_error, "relative L2 at most {:.1e}"),
     ]
-    lines = [("types of the calls", ", ".join(f"{n} in {name}" for name, n in counts.items()))]
+    lines = [("types of the calls", type_counts(plan))]
     lines += [(name, text.format(error)) for name, error, text in known if error is not None]
     if plan.rel_error is None:
         lines.append(("error of the outputs", f"not {compared}"))
-    if shares := [f"{node.name} {node.output_error:.1e}" for node in worst if node.output_error]:
-        lines.append(("largest errors of the outputs by", ", ".join(shares)))
+    if shares := error_shares(plan):
+        lines.append(("largest errors of the outputs by", shares))
     return lines

@@ -9,12 +9,12 @@ from pathlib import Path
 from torchalgo._ir.plan import (
     GuardVerdict,
     Plan,
-    format_bytes,
     guard_line,
     planned_shapes,
     shapes_text,
     when_timed,
 )
+from torchalgo._ir.plan.text import memory_text
 
 MOST_SPEEDS = 3  # how many plans' speeds short_report lists
 
@@ -32,7 +32,7 @@ def short_report(plans: Sequence[Plan], file: Path) -> str:
         lines.append(f"        and {len(plans) - MOST_SPEEDS} more plans")
     lines += [
         f"error   {_error_line(plans)}",
-        f"memory  {_memory(plans)}",
+        f"memory  {memory_text(plans)}",
         f"file    {file}",
         f"next    torchalgo explain {file}",
     ]
@@ -76,16 +76,6 @@ def _error_line(plans: Sequence[Plan]) -> str:
     if not errors:
         return "not compared"
     return f"relative L2 {max(errors):.1e} between the outputs and those of the given model"
-
-
-def _memory(plans: Sequence[Plan]) -> str:
-    packed = max(plan.weight_bytes or 0 for plan in plans)
-    text = f"{format_bytes(packed)} of packed weights"
-    own = max(plan.plain_weight_bytes or 0 for plan in plans)
-    if own:
-        text += f" beside {format_bytes(own)} of the model's own"
-    workspace = max(plan.workspace_bytes or 0 for plan in plans)
-    return f"{text}; workspace at most {format_bytes(workspace)}"
 
 
 def text_report(plans: Sequence[Plan]) -> str:

@@ -15,7 +15,6 @@ from torchalgo._ir.native_plan import native_plan
 from torchalgo._ir.plan import Plan, outcome_lines
 from torchalgo._ir.plan_threads import other_threads
 from torchalgo._measure import guard
-from torchalgo._plan.describe import unplanned
 from torchalgo._plan.facts import facts_of_offers
 from torchalgo._plan.fit import fit_plan, missing_primitives, nodes_it_lacks
 from torchalgo._plan.preparation import Prepared
@@ -28,10 +27,7 @@ def leave_as_it_is(prepared: Prepared, options: Options, progress: Progress) -> 
     if isinstance(options.plan, Plan):
         fit_plan(options.plan, prepared.graph, prepared.inputs)
     verdict = guard.untimed_verdict("the model has no convolutions")
-    plan = unplanned(
-        prepared.graph, prepared.inputs, prepared.notes, prepared.device, prepared.dims
-    )
-    plan = dataclasses.replace(plan, guard=verdict)
+    plan = dataclasses.replace(prepared.unplanned(), guard=verdict)
     tell_outcome(progress, plan)
     frozen, where = prepared.frozen, str(prepared.where)
     return Result(frozen, plan, frozen, device=where, graph=prepared.graph.to_text())

@@ -79,7 +79,7 @@ def _check(run: Run, options: Options, store: CostStore, call: CallContext) -> N
     costs = DeviceCosts.of(store, device, _C.CHANGED_WEIGHTS)
     bench = dataclasses.replace(Bench.on(device, call.deadline), peaks=no_peaks)
     state = CostState(rules, bench, costs, options.max_error, call.timings, 0)
-    checker = Checker(state, bench, bench.sampler(rules.primitives, 0, 0), call, device)
+    checker = Checker(state, bench, bench.sampler(rules.primitives, 0), call, device)
 
     def check_unknown() -> None:
         known = {*state.knowledge.errors, *state.knowledge.rules.quarantined}

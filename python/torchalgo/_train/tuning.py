@@ -17,7 +17,7 @@ from torchalgo._ir.plan import Plan, micro
 from torchalgo._measure.sampling import Bench
 from torchalgo._measure.steps import Question
 from torchalgo._measure.tuning import TuneSettings, Tuning
-from torchalgo._plan.describe import Describer
+from torchalgo._plan.describe import Describer, unplanned
 from torchalgo._plan.learned_costs import guide_from_store
 from torchalgo._plan.limits import Limits
 from torchalgo._plan.objective import Latency
@@ -46,7 +46,8 @@ class RegionTuning:
         sizes = [graph.values[i].sizes for i in part.own.graph.inputs]
         inputs = tuple(torch.empty(each, device="meta") for each in sizes)
         objective = Latency(bench, costs)
-        self._describe = Describer(graph, inputs, [], None, self._tuning, objective)
+        about = unplanned(graph, inputs, [], device)
+        self._describe = Describer(about, self._tuning, objective)
         self._prove = prover(Limits.of(self._tuning))
 
     def _described(self, native: _C.Plan) -> Plan:

@@ -121,7 +121,7 @@ def replace_steps(worker: Any, faults: dict[str, str]) -> None:
             step(faults, board, i, primitive[0])
         if request["do"] == "check":
             return {"results": [[1e-7, ""]] * len(primitives), "lost": ""}
-        samples = [[NS] * request["options"]["rounds"], "", "invented", 0.0]
+        samples = [[NS] * request["options"]["rounds"], "", 0]
         return {"results": [samples] * len(primitives), "lost": ""}
 
     worker._attempt = attempt

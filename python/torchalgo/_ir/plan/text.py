@@ -7,7 +7,7 @@ import collections
 import re
 import textwrap
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .parts import GuardVerdict, LeftAlone, PlanNode, PlanTransform, Quarantined
 from .text_table import text_table
@@ -130,8 +130,8 @@ def _summary(plan: Plan) -> list[str]:
     if any(row[4].endswith("?") for row in _rows(plan)):
         lines.append("? marks a time that was predicted, not measured")
     if plan.weight_bytes is not None:
-        lines.append(_memory_line(plan))
-    lines += [f"limit: {name} of at most {limit:g}" for name, limit in plan.limits.items()]
+        lines.append(f"memory: {memory_text([plan])}")
+    lines += [f"limit: {name} of {text}" for name, text in limit_texts(plan).items()]
     if plan.comparisons:
         lines.append("other plans at the same costs:")
         own = value_of(plan)
@@ -172,12 +172,20 @@ def _type_lines(plan: Plan) -> list[str]:
     """Tells how many calls have which types, and which of them err most in the outputs."""
     if plan.max_error is None:
         return []
-    calls = [node for node in plan.nodes if node.primitive]
-    counts = collections.Counter(coarse_type(node) or "the model's type" for node in calls)
-    text = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items()))
-    worst = sorted(calls, key=lambda node: -(node.output_error or 0.0))[:MOST_SHARES]
-    shares = ", ".join(f"{n.name} {n.output_error:.1e}" for n in worst if n.output_error)
+    text, shares = type_counts(plan), error_shares(plan)
     return [f"types: {text}" + (f"; largest errors of the outputs by: {shares}" if shares else "")]
+
+
+def type_counts(plan: Plan) -> str:
+    """Returns how many calls have which types, such as "3 in bf16, 2 in the model's type"."""
+    types = (coarse_type(node) or "the model's type" for node in plan.nodes if node.primitive)
+    return ", ".join(f"{n} in {name}" for name, n in sorted(collections.Counter(types).items()))
+
+
+def error_shares(plan: Plan) -> str:
+    """Returns the calls that err most in the outputs, with these errors; "" if none is known."""
+    worst = sorted(plan.nodes, key=lambda node: -(node.output_error or 0.0))[:MOST_SHARES]
+    return ", ".join(f"{n.name} {n.output_error:.1e}" for n in worst if n.output_error)
 
 
 def _wrapped(line: str) -> str:
@@ -239,15 +247,28 @@ def _why(item: LeftAlone) -> str:
     return f"{time}{item.note}" + (f" ({item.source})" if item.source else "")
 
 
-def _memory_line(plan: Plan) -> str:
-    text = f"memory: {format_bytes(plan.weight_bytes or 0)} of packed weights"
-    if plan.plain_weight_bytes is not None:
-        text += f" beside {format_bytes(plan.plain_weight_bytes)} of the model's own"
-    if plan.workspace_bytes is not None:
-        text += f"; workspace of one primitive at most {format_bytes(plan.workspace_bytes)}"
-    if plan.memory_bytes is not None:
-        text += f"; as a C++ program {plan.memory_bytes} bytes in all"
+def memory_text(plans: Sequence[Plan]) -> str:
+    """Returns a text on the memory of plans: the most of each kind that one of them needs."""
+
+    def most(name: str) -> int | None:
+        return max((n for n in (getattr(p, name) for p in plans) if n is not None), default=None)
+
+    text = f"{format_bytes(most('weight_bytes') or 0)} of packed weights"
+    if (own := most("plain_weight_bytes")) is not None:
+        text += f" beside {format_bytes(own)} of the model's own"
+    if (workspace := most("workspace_bytes")) is not None:
+        text += f"; workspace of one primitive at most {format_bytes(workspace)}"
+    if (program := most("memory_bytes")) is not None:
+        text += f"; as a C++ program {program} bytes in all"
     return text
+
+
+def limit_texts(plan: Plan) -> dict[str, str]:
+    """Returns a text for each limit of a plan. Bytes are told exactly."""
+    return {
+        name: f"at most {limit:.0f}" if "bytes" in name else f"at most {limit:g}"
+        for name, limit in plan.limits.items()
+    }
 
 
 def runs_text(guard: GuardVerdict) -> str:
