@@ -91,8 +91,8 @@ void pack_conv_gemm(const kernels::ConvGemm& gemm, const ConvProblem& conv, cons
 struct ConvGemmAlgorithm {
   std::string_view name;
   int version = 6;
-  std::vector<std::pair<Layout, Layout>> layouts;         // src and dst of its primitives
-  std::function<std::string(const ConvProblem&)> refuse;  // the reason, or empty if it can run
+  std::vector<std::pair<Layout, Layout>> layouts;            // src and dst of its primitives
+  PlanningFunction<std::string(const ConvProblem&)> refuse;  // the reason, or empty if it can run
   /// Widths of panels that are offered as variants if the instruction set has wide registers and
   /// they divide the output channels in another way than the default width. The variant <name>.bN
   /// has panels of at most N blocks of 16 channels.

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "base/error.h"
+#include "base/product.h"
 
 namespace torchalgo::cudnn {
 namespace {
@@ -21,8 +21,7 @@ std::int64_t round_up(std::int64_t count, std::int64_t multiple) {
 
 TensorBytes copy_bytes(const ConvProblem& conv, std::int64_t width, std::int64_t channel_multiple) {
   const auto dst = conv_dst_sizes(conv);
-  const std::int64_t dst_positions =
-      std::accumulate(dst.begin() + 2, dst.end(), std::int64_t{1}, std::multiplies<>());
+  const std::int64_t dst_positions = product(std::span(dst).subspan(2));
   const std::int64_t c = round_up(conv.c, channel_multiple);
   const std::int64_t k = round_up(conv.k, channel_multiple);
   const std::int64_t c_of_group = round_up(conv.c / conv.groups, channel_multiple);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/planning.h"
 #include "ir/device.h"
 #include "ir/layout.h"
 #include "ir/plain_kernel.h"
@@ -69,15 +70,15 @@ struct Algorithm {
   bool runs_on_cuda = false;
   /// Returns the primitives that can run a problem, or the reason why there are none. It may query
   /// a library, but does not launch or allocate anything large.
-  std::function<Offer(const Problem&, const Device&)> offer;
+  PlanningFunction<Offer(const Problem&, const Device&)> offer;
   /// Returns the offer for a single primitive by name and layouts; its workspace is ignored. It is
   /// set if `offer` takes long or does not list all primitives. The algorithm's own name stands for
   /// the proposals of its library, best first. If null, the primitive is looked up in `offer`.
-  std::function<Offer(const Problem&, const Device&, const Primitive&)> offer_one = nullptr;
+  PlanningFunction<Offer(const Problem&, const Device&, const Primitive&)> offer_one = nullptr;
   /// Returns all primitives that `prepare` can run. `offer` leaves out those that cannot be the
   /// fastest for this problem, so that they are not measured, but a plan for other sizes may name
   /// them. If null, `offer` leaves out none.
-  std::function<Offer(const Problem&, const Device&)> offer_all = nullptr;
+  PlanningFunction<Offer(const Problem&, const Device&)> offer_all = nullptr;
   /// Binds one of the primitives that `offer` or `offer_all` returned for this problem and device
   /// to plain memory. Null for what needs torch, or a library that makes its own result.
   std::function<cpu::PlainKernel(const Problem&, const Primitive&, const Device&)> bind = nullptr;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/planning.h"
 #include "ir/threads.h"
 #include "ir/work.h"
 
@@ -68,7 +69,7 @@ struct PlainKernel {
   /// at once with different dst and workspace.
   std::function<void(const RunArgs&, const Threads&)> run = nullptr;
   /// Returns the work that every run must do. Null: each byte once, and no arithmetic.
-  std::function<Work()> least_work = nullptr;
+  PlanningFunction<Work()> least_work = nullptr;
   bool takes_strides = false;  // src and dst may have any strides: see RunArgs::strides
 };
 

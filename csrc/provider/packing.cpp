@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "provider/packing.h"
 
-#include <functional>
 #include <map>
-#include <numeric>
 #include <optional>
 
 #include "base/error.h"
+#include "base/product.h"
 #include "ir/cost_table.h"
 #include "provider/cuda_device.h"
 #include "provider/cuda_runtime.h"
@@ -84,8 +83,7 @@ std::vector<std::vector<std::int64_t>> packed_bytes(const Candidates& candidates
 std::int64_t strided_copy_bytes(const Problem& problem, Layout layout) {
   const std::vector<std::int64_t> sizes = weight_sizes(problem);
   if (layout == Layout::kNchw || sizes.size() < 4) return 0;
-  const bool is_same = sizes[1] == 1 || std::accumulate(sizes.begin() + 2, sizes.end(),
-                                                        std::int64_t{1}, std::multiplies<>()) == 1;
+  const bool is_same = sizes[1] == 1 || product(std::span(sizes).subspan(2)) == 1;
   return is_same ? 0 : plain_weight_bytes(problem);
 }
 

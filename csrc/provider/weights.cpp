@@ -5,18 +5,13 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/ScalarType.h>
 
-#include <functional>
-#include <numeric>
 #include <set>
 
 #include "base/error.h"
+#include "base/product.h"
 
 namespace torchalgo {
 namespace {
-
-std::int64_t product(const std::vector<std::int64_t>& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
-}
 
 LayerWeights zero_weights_of_layer(const Problem& problem) {
   const auto options = at::TensorOptions().dtype(scalar_type(dtype_of(problem)));

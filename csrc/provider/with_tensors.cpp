@@ -5,12 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <memory>
-#include <numeric>
 #include <utility>
 
 #include "base/error.h"
+#include "base/product.h"
 #include "provider/call_threads.h"
 #include "provider/kernel.h"
 #include "provider/memory.h"
@@ -36,8 +35,7 @@ LayerPointers pointers_to(const LayerWeights& layer) {
 at::Tensor constant_of(const at::Tensor& own, const std::vector<std::int64_t>& sizes,
                        const Problem& layer) {
   if (sizes.empty() || !own.defined()) return {};
-  const std::int64_t count =
-      std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+  const std::int64_t count = product(sizes);
   TORCHALGO_CHECK(own.numel() == count,
                   "TA4302 torchalgo: got {} weights of a layer, expected {} ({})", own.numel(),
                   count, to_string(layer));

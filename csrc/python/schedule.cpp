@@ -86,8 +86,7 @@ void bind_schedule(py::module_& m) {
       .def_property_readonly("content",
                              [](const ConstantsFile& file) { return py::bytes(file.content); })
       .def_readonly("packed_bytes", &ConstantsFile::packed_bytes)
-      .def_readonly("depthwise_filters", &ConstantsFile::depthwise_filters)
-      .def_readonly("has_other_pixels", &ConstantsFile::has_other_pixels);
+      .def_readonly("instances", &ConstantsFile::instances);
   m.def(
       "constant_bytes",
       [](const Candidates& candidates) { return constant_bytes(candidates, cpu_device()); },

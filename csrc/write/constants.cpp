@@ -2,10 +2,9 @@
 #include "write/constants.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 
 #include "base/error.h"
+#include "base/product.h"
 
 namespace torchalgo {
 namespace {
@@ -15,16 +14,8 @@ using cpu::PackedFloats;
 using cpu::PackedPointers;
 
 std::int64_t count_of(const std::vector<std::int64_t>& sizes) {
-  if (sizes.empty()) return 0;
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+  return sizes.empty() ? 0 : product(sizes);
 }
-
-// Packing takes a small part of the time of a start.
-const cpu::Threads kCaller = {
-    [](void*, std::int64_t count, std::int64_t, cpu::Threads::Body call, const void* body) {
-      if (count > 0) call(body, 0, count);
-    },
-    nullptr};
 
 }  // namespace
 
@@ -65,12 +56,11 @@ void write_constants(const cpu::PlainKernel& kernel, const Problem& problem,
       packed[i].bias = nullptr;
     }
   }
-  if (kernel.pack) kernel.pack(model, packed, kCaller);
+  if (kernel.pack) kernel.pack(model, packed, kCaller);  // a small part of the time of a start
 }
 
 std::vector<PackedPointers> placed_constants(std::span<const PackedFloats> floats, char* begin,
                                              std::size_t& offset) {
-  constexpr std::size_t kAlignment = 64;
   const auto next = [&](std::int64_t count) -> float* {
     if (count == 0) return nullptr;
     offset = (offset + kAlignment - 1) / kAlignment * kAlignment;

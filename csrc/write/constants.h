@@ -14,6 +14,16 @@
 
 namespace torchalgo {
 
+/// The alignment of constants, tensors and workspaces, in bytes.
+inline constexpr std::size_t kAlignment = 64;
+
+/// Runs all tasks on the thread of the caller.
+inline constexpr cpu::Threads kCaller = {
+    [](void*, std::int64_t count, std::int64_t, cpu::Threads::Body call, const void* body) {
+      if (count > 0) call(body, 0, count);
+    },
+    nullptr};
+
 /// Returns the numbers of floats of the model's layers, one entry for each of layers_of(problem).
 [[nodiscard]] std::vector<cpu::PackedFloats> model_floats(const Problem& problem);
 

@@ -3,11 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <map>
-#include <variant>
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "base/error.h"
+#include "base/product.h"
 #include "cpu_algo/list.h"
 #include "ir/cost_table.h"
 #include "write/constants.h"
@@ -44,14 +48,54 @@ void append_constants(const PlainKernel& kernel, const Problem& problem,
     write_constants(PlainKernel(), problem, model, appended(own, file.content));  // copies all
 }
 
-void note_depthwise(const Problem& problem, const Primitive& primitive, ConstantsFile& file) {
-  for (const Problem& layer : layers_of(problem)) {
-    const auto* const conv = std::get_if<ConvProblem>(&layer);
-    if (conv == nullptr || conv->groups != conv->c) continue;
-    file.depthwise_filters.emplace(conv->s, conv->stride_w);
-    const bool is_blocked = primitive.src == Layout::kNChw16c && primitive.dst == Layout::kNChw16c;
-    file.has_other_pixels = file.has_other_pixels || !is_blocked;
+// Zeros at a multiple of 64 bytes. The system makes a page of them when it is written.
+class Zeros {
+ public:
+  explicit Zeros(std::size_t bytes) : memory_(std::calloc(bytes + kAlignment, 1), &std::free) {
+    if (memory_ == nullptr) throw std::bad_alloc();
   }
+  [[nodiscard]] char* begin() const {
+    return static_cast<char*>(memory_.get()) + kAlignment -
+           reinterpret_cast<std::uintptr_t>(memory_.get()) % kAlignment;
+  }
+  [[nodiscard]] float* floats() const { return reinterpret_cast<float*>(begin()); }
+
+ private:
+  std::unique_ptr<void, void (*)(void*)> memory_;
+};
+
+// Returns the bytes of a tensor in the largest of its layouts.
+std::size_t most_bytes(const std::vector<std::int64_t>& sizes) {
+  const std::int64_t pixels = product(std::span(sizes).subspan(2));
+  const std::int64_t floats = element_count(Layout::kNChw16c, sizes[0], sizes[1], pixels);
+  return static_cast<std::size_t>(floats) * sizeof(float);
+}
+
+// Runs the kernel once on zeros, so that it notes the instances that it calls.
+void run_once(const PlainKernel& kernel, const Problem& problem) {
+  std::vector<Zeros> inputs;
+  std::vector<const float*> src;
+  for (const std::vector<std::int64_t>& sizes : input_sizes(problem))
+    src.push_back(inputs.emplace_back(most_bytes(sizes)).floats());
+  const float* residual = nullptr;
+  if (has(epilogue_of(problem), PostOp::kAdd)) {
+    residual = src.back();
+    src.pop_back();
+  }
+  const std::vector<cpu::PackedFloats> floats = kernel_floats(kernel, problem);
+  std::size_t bytes = 0, at = 0;
+  static_cast<void>(placed_constants(floats, nullptr, bytes));
+  const Zeros constants(bytes), dst(most_bytes(result_sizes(problem)));
+  const Zeros workspace(static_cast<std::size_t>(kernel.workspace_bytes));
+  std::vector<cpu::LayerPointers> weights =
+      for_reading(placed_constants(floats, constants.begin(), at));
+  if (weights.empty()) weights.emplace_back();
+  kernel.run({.src = src,
+              .weights = weights,
+              .residual = residual,
+              .dst = dst.floats(),
+              .workspace = workspace.begin()},
+             kCaller);
 }
 
 std::vector<AlgorithmFile> files_for(const Device& device) {
@@ -82,12 +126,15 @@ PackedStep pack_step(const Problem& problem, const Primitive& primitive, const D
                     "TA2801 emit: {} does not run {} on {}: {}: make the plan for that set",
                     to_string(primitive), to_string(problem), device.isa, offer.refusal);
     const Primitive& own = offer.primitives.at(0);
+    auto& noted = *TORCHALGO_PICK_KERNEL(device.isa, noted_instances);
+    for (auto& family : noted) family = 0;
     const PlainKernel kernel = algorithm->bind(problem, own, device);
     TORCHALGO_CHECK(!kernel.takes_strides,
                     "TA2801 emit: {} reads tensors of any strides, which C++ code has not",
                     primitive.name);
     append_constants(kernel, problem, constants, file);
-    note_depthwise(problem, own, file);
+    run_once(kernel, problem);
+    for (std::size_t i = 0; i < file.instances.size(); ++i) file.instances[i] |= noted[i];
     return {source.name, source.is_family, own.name, kernel.workspace_bytes};
   }
   TORCHALGO_CHECK(false,
@@ -111,7 +158,7 @@ std::vector<std::vector<std::int64_t>> constant_bytes(const Candidates& candidat
         std::size_t end = 0;
         const PlainKernel kernel = algorithm->bind(c.problem, c.primitive, device);
         static_cast<void>(placed_constants(kernel_floats(kernel, c.problem), nullptr, end));
-        it->second = static_cast<std::int64_t>((end + 63) / 64 * 64);
+        it->second = static_cast<std::int64_t>((end + kAlignment - 1) / kAlignment * kAlignment);
       }
       bytes.back().push_back(it->second);
     }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "cpu_algo/kernels/instances.h"
 #include "ir/candidates.h"
 #include "ir/device.h"
 #include "ir/plain_kernel.h"
@@ -30,11 +30,8 @@ struct PackedStep {
 struct ConstantsFile {
   bool is_packed = true;  // else they are those of the model, which a program packs at its start
   std::string content;
-  std::size_t packed_bytes = 0;  // of what the kernels read
-  // The filters of depthwise convolutions: taps per row and stride, and whether one of their
-  // tensors is not in blocks of 16 channels.
-  std::set<std::pair<std::int64_t, std::int64_t>> depthwise_filters;
-  bool has_other_pixels = false;
+  std::size_t packed_bytes = 0;                                  // of what the kernels read
+  std::array<std::uint64_t, kernels::kFamilies> instances = {};  // kernels/instances.h
 };
 
 /// Binds a step for the instruction set and the number of threads of `device`, and adds its

@@ -415,9 +415,7 @@ class ConstantsFile:  # of an emitted program
     @property
     def packed_bytes(self) -> int: ...  # of what the kernels read
     @property
-    def depthwise_filters(self) -> set[tuple[int, int]]: ...  # taps per row, stride
-    @property
-    def has_other_pixels(self) -> bool: ...  # of depthwise layers, than 16 channels
+    def instances(self) -> list[int]: ...  # csrc/cpu_algo/kernels/instances.h, as bits
 
 def training_candidates(  # those that a TrainingRegion can run
     graph: Graph,

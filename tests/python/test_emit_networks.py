@@ -18,7 +18,6 @@ import torch
 from torch import nn
 
 from torchalgo import _C
-from torchalgo._emit.folder import ISAS
 
 pytest.importorskip("torchvision")
 from networks import random_input, random_network
@@ -44,10 +43,10 @@ file(GLOB kernels sources/cpu_algo/kernels/*.cpp)
 file(GLOB_RECURSE others sources/*.cpp)
 list(REMOVE_ITEM others ${kernels})
 include_directories(sets/@isa@ sources)
+include(sources/cpu_algo/kernels/flags.cmake)
 add_library(kernels OBJECT ${kernels})
 target_compile_definitions(kernels PRIVATE TORCHALGO_ISA=@isa@_isa)
-target_compile_options(kernels PRIVATE -O3 @flags@ -ffp-contract=fast -fno-math-errno
-  -fno-trapping-math -fno-tree-loop-distribute-patterns -w)
+target_compile_options(kernels PRIVATE -O3 ${isa_flags_@isa@} ${kernel_flags} -w)
 add_library(common STATIC ${others} $<TARGET_OBJECTS:kernels>)
 target_link_libraries(common PUBLIC Threads::Threads)
 foreach(name @names@)
@@ -133,11 +132,19 @@ def emitted(model: nn.Module, x: torch.Tensor, folder: Path) -> Path:
 
 def run_all(folders: Sequence[Path], where: Path) -> None:
     """Builds all programs and runs each."""
+    isa = _C.cpu_device().isa
+    header = f"sets/{isa}/cpu_algo/kernels/isa.h"
+    instances: list[int] = []  # those of all programs
     for folder in folders:
         for name in ("sources", "sets"):
             shutil.copytree(folder / name, where / name, dirs_exist_ok=True)
-    isa = _C.cpu_device().isa
-    words = {"isa": isa, "flags": ISAS[isa].flags, "names": " ".join(f.name for f in folders)}
+        text = (folder / header).read_text()
+        own = [int(bits, 16) for bits in re.findall("0x[0-9a-f]+", text)]
+        instances = [a | b for a, b in zip(own, instances or own, strict=True)]
+    bits = ", ".join(map(hex, instances))
+    text = re.sub("TORCHALGO_INSTANCES .*", f"TORCHALGO_INSTANCES {bits}", text)
+    (where / header).write_text(text)
+    words = {"isa": isa, "names": " ".join(f.name for f in folders)}
     project = PROJECT
     for word, text in words.items():
         project = project.replace(f"@{word}@", text)

@@ -4,16 +4,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu_algo/kernels/instances.h"
 #include "cpu_algo/kernels/row_range.h"
 #include "cpu_algo/kernels/strassen.h"
 
-// An emitted program without a call of Strassen's algorithm leaves it out.
-#ifndef TORCHALGO_STRASSEN
-#define TORCHALGO_STRASSEN true
-#endif
-
 namespace torchalgo::kernels {
 namespace {
+
+bool runs_strassen(const ConvGemm& conv) { return has_instances(kStrassenUnits) && conv.strassen; }
 
 // The following sizes depend on the geometry only. Sizes of tables and rows are upper bounds for
 // any block.
@@ -395,7 +393,7 @@ class Task {
 namespace TORCHALGO_ISA {
 
 std::int64_t conv_gemm_scratch_bytes(const ConvGemm& conv) {
-  if (TORCHALGO_STRASSEN && conv.strassen) return TORCHALGO_ISA::strassen_scratch_bytes(conv);
+  if (runs_strassen(conv)) return TORCHALGO_ISA::strassen_scratch_bytes(conv);
   const std::int64_t plane = copied_rows(conv) * padded_width(conv) * conv.plane_width + kPlaneGap;
   const std::int64_t floats =
       has_wide_rows(conv) ? conv.block_images * conv.block_planes * plane : 0;
@@ -403,8 +401,7 @@ std::int64_t conv_gemm_scratch_bytes(const ConvGemm& conv) {
 }
 
 void conv_gemm(const ConvGemm& conv, std::int64_t begin, std::int64_t end, void* scratch) {
-  if (TORCHALGO_STRASSEN && conv.strassen)
-    return TORCHALGO_ISA::strassen(conv, begin, end, scratch);
+  if (runs_strassen(conv)) return TORCHALGO_ISA::strassen(conv, begin, end, scratch);
   for (std::int64_t task = begin; task < end; ++task) {
     Task(conv, task, static_cast<char*>(scratch)).run();
   }

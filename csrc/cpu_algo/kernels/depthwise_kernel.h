@@ -5,26 +5,37 @@
 // epilogue.h.
 
 #include "cpu_algo/kernels/depthwise_parts.h"
-
-// The filters (taps per row, stride) that have functions of their own, which are most of this code.
-// Others run in the functions for any filter. An emitted program has those that it uses only, and
-// functions for pixels of other than 16 channels only if it has such tensors.
-#ifndef TORCHALGO_DEPTHWISE_FILTERS
-#define TORCHALGO_DEPTHWISE_FILTERS(X) X(3, 1) X(3, 2) X(5, 1) X(5, 2) X(7, 1)
-#define TORCHALGO_DEPTHWISE_OTHER_PIXELS true
-#endif
+#include "cpu_algo/kernels/instances.h"
 
 namespace torchalgo::kernels {
 namespace {
 
-constexpr bool kHasOtherPixels = TORCHALGO_DEPTHWISE_OTHER_PIXELS;
-
-// Calls look<taps, stride>() for each of these filters.
+// Calls look<taps, stride>() for each filter that has functions of its own, which are most of this
+// code. Other filters run in the functions for any filter.
 template <class Look>
 void for_each_filter(const Look& look) {
-#define TORCHALGO_LOOK(taps, stride) look.template operator()<taps, stride>();
-  TORCHALGO_DEPTHWISE_FILTERS(TORCHALGO_LOOK)
-#undef TORCHALGO_LOOK
+  look.template operator()<3, 1>();
+  look.template operator()<3, 2>();
+  look.template operator()<5, 1>();
+  look.template operator()<5, 2>();
+  look.template operator()<7, 1>();
+}
+
+// Calls look<fixed_pixel>() if there are functions of this filter for the pixels of `conv`: 16, or
+// 0 for pixels of other than 16 channels. Emission to C++ notes those of f32 only.
+template <class Element, int taps, int stride, class Look>
+void with_pixel(const Depthwise& conv, const Look& look) {
+  if constexpr (is_bf16<Element>) {
+    look.template operator()<0>();
+  } else {
+    constexpr int kIndex = 2 * (taps - 3 + stride - 1);
+    const bool is_other = conv.pixel != kBlock;
+    note_instance(kDepthwise, kIndex + (is_other ? 1 : 0));
+    if constexpr (has_instance(kDepthwise, kIndex))
+      if (!is_other) look.template operator()<kBlock>();
+    if constexpr (has_instance(kDepthwise, kIndex + 1))
+      if (is_other) look.template operator()<0>();
+  }
 }
 
 // The fewest columns whose strips have functions of their own. Functions for bf16 would be half of
@@ -149,20 +160,6 @@ RunStrip<Element> strip_of(int columns, Edge edge) {
   return strip_of<Element, taps, stride, 0, Edge::kAny>(columns, kCounts);
 }
 
-// Returns the function for a strip of `columns` whose first tap lies at image column x, and null if
-// the build has none.
-template <class Element, int taps, int stride>
-RunStrip<Element> strip_at(const Depthwise& conv, std::int64_t x, int columns) {
-  const Edge edge = find_edge(taps, stride, x, columns, conv.w);
-  if constexpr (!is_bf16<Element>) {
-    if (conv.pixel == kBlock) return strip_of<Element, taps, stride, kBlock>(columns, edge);
-  }
-  if constexpr (kHasOtherPixels)
-    return strip_of<Element, taps, stride, 0>(columns, edge);
-  else
-    return nullptr;
-}
-
 // Returns the function for a strip whose first tap lies at image column x.
 template <class Element>
 RunStrip<Element> find_strip(const Depthwise& conv, std::int64_t x, int columns) {
@@ -170,8 +167,11 @@ RunStrip<Element> find_strip(const Depthwise& conv, std::int64_t x, int columns)
     if (conv.dilation_w == 1 && columns >= kFewestColumns<Element>) {
       RunStrip<Element> found = nullptr;
       const auto look = [&]<int taps, int stride>() {
-        if (conv.s == taps && conv.stride_w == stride)
-          found = strip_at<Element, taps, stride>(conv, x, columns);
+        if (conv.s != taps || conv.stride_w != stride) return;
+        with_pixel<Element, taps, stride>(conv, [&]<int fixed_pixel>() {
+          const Edge edge = find_edge(taps, stride, x, columns, conv.w);
+          found = strip_of<Element, taps, stride, fixed_pixel>(columns, edge);
+        });
       };
       for_each_filter(look);
       if (found != nullptr) return found;
@@ -311,22 +311,6 @@ void run_rows(const Depthwise& conv, const Rows<Element>& at) {
   }
 }
 
-template <class Element, int taps, int stride>
-RunRows<Element> rows_of(const Depthwise& conv, int rows) {
-  if constexpr (!is_bf16<Element>) {
-    if (conv.pixel == kBlock) {
-      return rows == 1 ? &run_rows<Element, taps, stride, 1, kBlock>
-                       : &run_rows<Element, taps, stride, kTall, kBlock>;
-    }
-  }
-  if constexpr (kHasOtherPixels) {
-    return rows == 1 ? &run_rows<Element, taps, stride, 1, 0>
-                     : &run_rows<Element, taps, stride, kTall, 0>;
-  } else {
-    return nullptr;
-  }
-}
-
 // Returns the function that computes `rows` rows together, 1 or kTall. Returns null in three cases:
 // the filter has no such function (5x5 with stride 1 keeps the multipliers busy anyway), there are
 // too few registers, or too many columns would be computed twice.
@@ -342,8 +326,11 @@ RunRows<Element> find_rows(const Depthwise& conv, int rows) {
       // A row of bf16 is converted for each row of results, which takes longer than a load.
       constexpr bool has_rows = taps == 3 || (taps == 5 && (stride == 2 || is_bf16<Element>));
       if constexpr (has_rows) {
-        if (conv.s == taps && conv.stride_w == stride)
-          found = rows_of<Element, taps, stride>(conv, rows);
+        if (conv.s != taps || conv.stride_w != stride) return;
+        with_pixel<Element, taps, stride>(conv, [&]<int fixed_pixel>() {
+          found = rows == 1 ? &run_rows<Element, taps, stride, 1, fixed_pixel>
+                            : &run_rows<Element, taps, stride, kTall, fixed_pixel>;
+        });
       }
     };
     for_each_filter(look);

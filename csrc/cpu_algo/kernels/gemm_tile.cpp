@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cpu_algo/kernels/gemm_accumulators.h"
+#include "cpu_algo/kernels/instances.h"
 
 namespace torchalgo::kernels {
 namespace {
@@ -57,17 +58,48 @@ void run_whole(const Tile& tile) {
                tile.columns);
 }
 
+// Returns the part of a tile that begins at a row.
+Tile from_row(const Tile& tile, int row) {
+  Tile part = tile;
+  part.a += row * tile.a_row_stride;
+  part.c += row * tile.c_row_stride;
+  if (tile.residual != nullptr) part.residual += row * tile.c_row_stride;
+  if (tile.row_bias != nullptr) part.row_bias += row;
+  return part;
+}
+
+template <int blocks>
+void run_parts(const Tile& tile, int rows);
+
 template <int rows, int blocks>
 struct TileRunner {
+  static constexpr int kIndex = tile_index(rows, blocks);
+
   static void run(const Tile& tile) {
     const int missing = blocks * kBlock - tile.columns;
-    const GemmTile whole =
-        missing >= kHalf ? &run_whole<rows, blocks, true> : &run_whole<rows, blocks, false>;
+    note_instance(kTiles, kIndex);
+    if constexpr (rows == 1 || has_instance(kTiles, kIndex))
+      run_rows(tile, missing);
+    else
+      run_parts<blocks>(tile, rows);
+  }
+
+ private:
+  static void run_rows(const Tile& tile, int missing) {
+    GemmTile whole = &run_whole<rows, blocks, false>;
+    bool has_half = false;  // computes half of the last block
+    if (missing >= kHalf) {
+      note_instance(kHalfTiles, kIndex);
+      if constexpr (has_instance(kHalfTiles, kIndex)) {
+        whole = &run_whole<rows, blocks, true>;
+        has_half = true;
+      }
+    }
     if (missing == 0 || tile.pad_lanes) {
       whole(tile);
       // A NaN or an infinity times a missing column's zero weight is NaN, so these lanes are
       // cleared. A whole missing half of a block is not computed at all.
-      if (missing % kHalf != 0 || (missing != 0 && !keeps_zero(tile.activation)))
+      if (missing != 0 && (missing != kHalf || !has_half || !keeps_zero(tile.activation)))
         clear_lanes(tile.c + (blocks - 1) * tile.c_block_stride, tile.c_row_stride, rows,
                     kBlock - missing);
     } else {
@@ -75,6 +107,18 @@ struct TileRunner {
     }
   }
 };
+
+// Computes a tile by those with fewer rows that an emitted program has. They have the same bits.
+// Which tiles conv_chain needs depends on the thread that takes a block, so one may be missing.
+template <int blocks>
+[[gnu::noinline]] void run_parts(const Tile& tile, int rows) {
+  for (int row = 0; row < rows;) {
+    int count = rows - row;
+    while (count > 1 && !has_instance(kTiles, tile_index(count, blocks))) --count;
+    kRunners<TileRunner, blocks>[count - 1](from_row(tile, row));
+    row += count;
+  }
+}
 
 }  // namespace
 

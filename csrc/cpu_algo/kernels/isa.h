@@ -11,7 +11,7 @@
 // Calls X(name, capability, has_wide_registers, ...) for each instruction set but the default one,
 // the widest first: a processor with one of them has the sets below it. `capability` is what
 // at::get_cpu_capability() returns. Wide registers are 32 of 16 floats, else there are 16 of 8. The
-// compiler's flags are in CMakeLists.txt. A build for another architecture, or with
+// compiler's flags are in flags.cmake. A build for another architecture, or with
 // TORCHALGO_ONLY_DEFAULT_ISA, has only the default set.
 #if defined(__x86_64__) && !defined(TORCHALGO_ONLY_DEFAULT_ISA)
 #define TORCHALGO_EACH_OTHER_ISA(X, ...) \

@@ -8,6 +8,7 @@
 
 #include "cpu_algo/kernels/epilogue.h"
 #include "cpu_algo/kernels/gemm_tile.h"
+#include "cpu_algo/kernels/instances.h"
 
 namespace torchalgo::kernels {
 namespace {
@@ -167,13 +168,21 @@ void add_up(const Dots& dots, const Add& add) {
 
 template <int rows, int inputs>
 void run_dots(const Dots& dots) {
-  add_up<rows, inputs>(dots, [&](auto& sums) { sums.add_all(dots); });
+  run_instance<kRowDots, inputs - 1>(
+      [&] { add_up<rows, inputs>(dots, [&](auto& sums) { sums.add_all(dots); }); });
 }
+
+template <class Element>
+constexpr Family kPanelDotsOf = std::is_same_v<Element, float>  ? kPanelDots
+                                : std::is_same_v<Element, Bf16> ? kBf16PanelDots
+                                                                : kF16PanelDots;
 
 template <int inputs, class Element>
 void run_panel_dots(const Dots& dots) {
-  add_up<kPanelRowsOf[inputs - 1], inputs>(
-      dots, [&](auto& sums) { sums.template add_panel<Element>(dots); });
+  run_instance<kPanelDotsOf<Element>, inputs - 1>([&] {
+    add_up<kPanelRowsOf[inputs - 1], inputs>(
+        dots, [&](auto& sums) { sums.template add_panel<Element>(dots); });
+  });
 }
 
 template <int rows, int inputs>

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "cpu_algo/kernels/gemm_accumulators.h"
+#include "cpu_algo/kernels/instances.h"
 
 namespace torchalgo::kernels {
 namespace {
@@ -77,7 +78,9 @@ enum class End { kKeep, kFinish, kShare };
 template <int rows, int blocks>
 class Products {
  public:
-  static void run(const Unit& unit) { Products(unit).run_all(); }
+  static void run(const Unit& unit) {
+    run_instance<kStrassenUnits, tile_index(rows, blocks)>([&] { Products(unit).run_all(); });
+  }
 
  private:
   using Sums = Accumulators<rows, blocks, false>;

@@ -7,6 +7,7 @@
 
 #include "cpu_algo/kernels/epilogue.h"
 #include "cpu_algo/kernels/gemm_tile.h"
+#include "cpu_algo/kernels/instances.h"
 
 namespace torchalgo::kernels {
 namespace {
@@ -496,9 +497,19 @@ void multiply_block(const Winograd& conv, const TileBlock& block, const float* v
   }
 }
 
+// Returns null for what an emitted program never binds.
+template <int index>
+constexpr WinogradKernels kernels_of() {
+  if constexpr (has_instance(kWinograd, index))
+    return {&transform_block<index>, &multiply_block<index>};
+  else
+    return {};
+}
+
 template <int... index>
 WinogradKernels kernels_of(int wanted, std::integer_sequence<int, index...>) {
-  constexpr WinogradKernels kAll[] = {{&transform_block<index>, &multiply_block<index>}...};
+  constexpr WinogradKernels kAll[] = {kernels_of<index>()...};
+  note_instance(kWinograd, wanted);
   return kAll[wanted];
 }
 

@@ -22,7 +22,6 @@ namespace torchalgo::emitted {
 namespace {
 
 constexpr std::size_t kMostInputs = 128;
-constexpr std::size_t kAlignment = 64;
 
 bool is_aligned(const void* pointer) {
   return pointer != nullptr && reinterpret_cast<std::uintptr_t>(pointer) % kAlignment == 0;
@@ -72,17 +71,17 @@ void unmap(Network& network) {
 
 // Packs the weights of the model, which `bound` has, into memory of the network.
 void pack(Network& network, std::span<const Problem> problems) {
-  const auto floats = [&](std::size_t i) {
-    return kernel_floats(network.steps[i].kernel, problems[i]);
-  };
+  std::vector<std::vector<cpu::PackedFloats>> floats;
   std::size_t bytes = 0;
-  for (std::size_t i = 0; i < problems.size(); ++i)
-    static_cast<void>(placed_constants(floats(i), nullptr, bytes));
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    floats.push_back(kernel_floats(network.steps[i].kernel, problems[i]));
+    static_cast<void>(placed_constants(floats[i], nullptr, bytes));
+  }
   network.packed = static_cast<char*>(::operator new (bytes, std::align_val_t{kAlignment}));
   std::size_t at = 0;
   for (std::size_t i = 0; i < problems.size(); ++i) {
     BoundStep& step = network.steps[i];
-    const auto to = placed_constants(floats(i), network.packed, at);
+    const auto to = placed_constants(floats[i], network.packed, at);
     write_constants(step.kernel, problems[i], step.constants, to);
     step.constants = for_reading(to);
   }

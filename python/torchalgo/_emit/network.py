@@ -77,8 +77,7 @@ class Network:
     input_sizes: list[list[int]]
     output_sizes: list[list[int]]
     input_layouts: list[str]
-    depthwise_filters: frozenset[tuple[int, int]]  # taps per row, stride
-    has_other_pixels: bool  # of depthwise layers, than 16 channels
+    instances: list[int]  # csrc/cpu_algo/kernels/instances.h: of each family, as bits
     families: frozenset[str]  # of the files whose function returns several algorithms
 
 
@@ -208,8 +207,7 @@ class _Writer:
             input_sizes=self._sizes(self._schedule.inputs),
             output_sizes=self._sizes(self._schedule.outputs),
             input_layouts=[self._schedule.slots[slot].layout for slot in self._schedule.inputs],
-            depthwise_filters=frozenset(self._file.depthwise_filters),
-            has_other_pixels=self._file.has_other_pixels,
+            instances=self._file.instances,
             families=frozenset(self._families),
         )
 

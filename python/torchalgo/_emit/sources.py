@@ -15,8 +15,10 @@ _KERNELS = "cpu_algo/kernels"
 _INCLUDE = re.compile(r'^#include [<"]([a-z0-9_/]+\.h)[>"]', re.MULTILINE)
 _TWO_SOURCES = {"ir/problem.h": ("ir/problem_text.cpp",)}  # headers with a source of another name
 _OF_EACH = (f"{RUNTIME}/network.cpp", "ir/thread_pool.cpp")  # of each program
-# A program names its own algorithms, and each instruction set has an isa.h of its own.
+# The list names all algorithms, and a program names its own. The isa.h is one of each set.
 _NEVER = {"cpu_algo/list.cpp", f"{_KERNELS}/isa.h"}
+# A program with gradients or transposed convolutions has the source of the product.
+_WITHOUT_GRADIENTS = "cpu_algo/backward_data.h"
 
 
 def read(path: str) -> str:
@@ -33,22 +35,26 @@ def read(path: str) -> str:
         ) from None
 
 
-def sources_for(algorithms: Iterable[str]) -> dict[str, str]:
+def sources_for(algorithms: Iterable[str], *, has_gradients: bool = False) -> dict[str, str]:
     """Returns the texts of all files, by path, for these files of algorithms.
 
-    A source brings the headers that it includes, and a header the source of the same name.
+    A source brings the headers that it includes, and a header the source of the same name. A header
+    below csrc/write/runtime takes the place of the product's one.
     """
-    found: dict[str, str] = {}
+    flags = f"{_KERNELS}/flags.cmake"
+    found = {flags: read(flags)}
     waiting = [*_OF_EACH, *(f"cpu_algo/{name}.cpp" for name in sorted(algorithms))]
     while waiting:
         path = waiting.pop()
-        file = f"{RUNTIME}/{path}" if path.startswith("fmt/") else path
-        is_of_system = not (ROOT / file).is_file()  # a header
-        if path in found or path in _NEVER or is_of_system:
+        if path in found or path in _NEVER:
             continue
-        found[path] = read(file)
+        own = f"{RUNTIME}/{path}"
+        has_own = (ROOT / own).is_file() and not (has_gradients and path == _WITHOUT_GRADIENTS)
+        if not has_own and not (ROOT / path).is_file():
+            continue  # a header of the system
+        found[path] = read(own if has_own else path)
         waiting += _INCLUDE.findall(found[path])
-        if path.endswith(".h"):
+        if path.endswith(".h") and not has_own:
             waiting += [path.removesuffix(".h") + ".cpp", *_TWO_SOURCES.get(path, ())]
     return dict(sorted(found.items()))
 
