@@ -67,7 +67,7 @@ def test_the_advice_after_the_time_ran_out_is_more_than_was_spent(
     call = CallContext.start(Deadline(spent_s)).within(spent_s / 3)
     budget: Any = SimpleNamespace(least_call_s=whole_s, call=call)
     contest = Contest(None, options, None, budget)  # type: ignore[arg-type]
-    tuning = SimpleNamespace(is_disturbed=False)
+    tuning = SimpleNamespace(is_disturbed=False, known={"a": 1.0})
     tuned: Any = SimpleNamespace(limits=SimpleNamespace(tuning=tuning))
     reason = contest._out_of_time(tuned).reason
     assert f"such as budget_s={advice} (--budget {advice})" in reason
@@ -96,7 +96,7 @@ def test_a_plan_without_time_to_be_timed_runs_only_if_the_caller_says_so(tmp_pat
     assert fast.runs == "baseline"
     assert fast.plan.guard is not None and fast.plan.guard.rounds == 0
     assert "out of budget" in fast.plan.guard.reason
-    assert "with Settings(run_untimed=True) (--run-untimed)" in fast.plan.guard.reason
+    assert "run_untimed" not in fast.plan.guard.reason  # nothing was measured
     assert {node.cost_source for node in fast.plan.nodes if node.primitive} <= {
         "model",
         "construction",
@@ -123,7 +123,19 @@ def test_on_a_busy_machine_the_first_advice_is_to_end_the_other_programs(
     reason = fast.plan.guard.reason
     assert reason.startswith("out of budget before the plan was timed: ")
     assert ("timed: end the other programs that use the processors, give" in reason) == is_busy
-    assert "give more time, such as budget_s=18 (--budget 18), or run" in reason
+    assert "give more time, such as budget_s=18 (--budget 18), or run the plan untimed" in reason
+    assert "with Settings(run_untimed=True) (--run-untimed)" in reason
+
+
+def test_on_a_busy_machine_a_call_that_measures_nothing_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torchalgo._measure.tuning.warn_if_busy", lambda *_: True)
+    fast = torchalgo.optimize(
+        make_net(), torch.rand(1, 3, 16, 16), **arguments(budget_s=1e-3, cost_db=False)
+    )
+    assert fast.plan.guard is not None
+    assert "timed: end the other programs that use the processors" in fast.plan.guard.reason
 
 
 def test_the_share_that_is_told_at_an_early_end_is_the_share_that_was_done() -> None:

@@ -37,6 +37,7 @@ class EmittedNetwork:
     name: str  # begins the names of the C interface
     isas: tuple[str, ...]  # the widest first
     threads: int
+    inputs: tuple[tuple[int, ...], ...]  # their sizes; there are no others
     steps: int  # calls of kernels
     arena_bytes: int  # of a call
     least_arena_bytes: int  # no placement of the same tensors needs fewer
@@ -44,11 +45,12 @@ class EmittedNetwork:
     packed_bytes: int  # of the weights that the kernels read
 
     def __str__(self) -> str:
-        mb = 1e-6
+        mb, inputs = 1e-6, ["x".join(map(str, sizes)) for sizes in self.inputs]
         return (
-            f"{self.folder}: {self.steps} steps for {', '.join(self.isas)} and up to {self.threads}"
-            f" threads, arena {self.arena_bytes * mb:.1f} MB (at least"
-            f" {self.least_arena_bytes * mb:.1f}), weights {self.weight_bytes * mb:.1f} MB"
+            f"{self.folder}: {self.steps} steps for inputs of {', '.join(inputs)},"
+            f" {', '.join(self.isas)} and up to {self.threads} threads, arena"
+            f" {self.arena_bytes * mb:.1f} MB (at least {self.least_arena_bytes * mb:.1f}),"
+            f" weights {self.weight_bytes * mb:.1f} MB"
         )
 
 
@@ -131,6 +133,7 @@ def write_plan(
         name=program.name,
         isas=tuple(networks),
         threads=threads,
+        inputs=tuple(map(tuple, first.input_sizes)),
         steps=len(first.calls),
         arena_bytes=max(each.arena_bytes for each in networks.values()),
         least_arena_bytes=max(each.least_arena_bytes for each in networks.values()),

@@ -51,23 +51,31 @@ def reserve(deadline: Deadline, efforts_s: Sequence[float], first_s: float = 0.0
 
 
 def out_of_time(
-    deadline: Deadline, when: str, least_s: float = 0.0, *, is_busy: bool = False
+    deadline: Deadline,
+    when: str,
+    least_s: float = 0.0,
+    *,
+    is_busy: bool = False,
+    may_run: bool = True,
 ) -> str:
     """Returns why a plan was not timed.
 
     Args:
         when: the step that had not ended.
         least_s: the least seconds of a call in which the plan is timed.
-        is_busy: True if other programs used the processors while candidates were measured.
+        is_busy: True if other programs use the processors.
+        may_run: False if the plan is not worth to be run untimed, or runs so already.
     """
     if not math.isfinite(deadline.call_s):
         return INTERRUPTED
     longer = math.ceil(max(least_s, 2 * deadline.call_s))
     other = "end the other programs that use the processors, " if is_busy else ""
-    return (
+    text = (
         f"{OUT_OF_BUDGET} {when}: {other}give more time, such as budget_s={longer} (--budget"
-        f" {longer}), or run the plan untimed, with Settings(run_untimed=True) (--run-untimed)"
+        f" {longer})"
     )
+    untimed = ", or run the plan untimed, with Settings(run_untimed=True) (--run-untimed)"
+    return text + untimed * may_run
 
 
 def time_interleaved(

@@ -137,9 +137,16 @@ class Contest:
 
     def _out_of_time(self, tuned: Tuned) -> GuardVerdict:
         deadline, least_s = self._budget.call.deadline, self._budget.least_call_s
-        is_busy = tuned.limits.tuning.is_disturbed
-        when = "before the plan was timed"
-        return self._untimed(guard.out_of_time(deadline, when, least_s, is_busy=is_busy))
+        tuning = tuned.limits.tuning
+        may_run = bool(tuning.known) and not self._options.run_untimed
+        reason = guard.out_of_time(
+            deadline,
+            "before the plan was timed",
+            least_s,
+            is_busy=tuning.is_disturbed,
+            may_run=may_run,
+        )
+        return self._untimed(reason)
 
     def _untimed(self, reason: str) -> GuardVerdict:
         return guard.untimed_verdict(reason, self._options.run_untimed)
