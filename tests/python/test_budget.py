@@ -67,7 +67,7 @@ def test_the_advice_after_the_time_ran_out_is_more_than_was_spent(
     call = CallContext.start(Deadline(spent_s)).within(spent_s / 3)
     budget: Any = SimpleNamespace(least_call_s=whole_s, call=call)
     contest = Contest(None, options, None, budget)  # type: ignore[arg-type]
-    tuning = SimpleNamespace(is_disturbed=False, known={"a": 1.0})
+    tuning = SimpleNamespace(is_disturbed=False, known={})
     tuned: Any = SimpleNamespace(limits=SimpleNamespace(tuning=tuning))
     reason = contest._out_of_time(tuned).reason
     assert f"such as budget_s={advice} (--budget {advice})" in reason

@@ -114,9 +114,10 @@ def optimize(
             stay free.
         plan: a plan to apply without measuring. If it is a dict of several plans, as
             torchalgo.load_plans returns, each is applied to the inputs of its shapes.
-        budget_s: the most seconds of the whole call. None: 90 s for each plan. float("inf"): no
-            limit. If the time is short, fewer primitives are measured, and the plan may be slower.
-            Several plans get equal parts of the time. See "Time" in docs/measuring.md.
+        budget_s: the most seconds of the whole call, except that capturing the model cannot be
+            interrupted. None: 90 s for each plan. float("inf"): no limit. If the time is short,
+            fewer primitives are measured, and the plan may be slower. Several plans get equal parts
+            of the time. See "Time" in docs/measuring.md.
         objective: the quantity that the plan minimizes: "latency" or "energy". Energy needs a
             counter: the CPU's (RAPL) or the GPU's (NVML). See docs/energy.md.
         max_error: the largest relative L2 error of the outputs for the example inputs, compared

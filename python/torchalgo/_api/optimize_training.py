@@ -62,7 +62,8 @@ def optimize_training(
         overrides: a dict from globs of layer names to dicts from directions to primitives, such as
             {"layer1.*": {"backward_filter": "aten.conv"}}.
         plan: a plan to apply without measuring, as TrainingPlan.load reads it.
-        budget_s: the most seconds of the whole call. None: 90 s. float("inf"): no limit.
+        budget_s: the most seconds of the whole call, except that tracing the model cannot be
+            interrupted. None: 90 s. float("inf"): no limit.
         max_error: the largest relative L2 error of the results of each primitive, compared with
             f64. None: 1e-5.
         settings: the rare options, see torchalgo.Settings. None: all of them have their defaults.

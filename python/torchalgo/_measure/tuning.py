@@ -16,7 +16,6 @@ replaces the knowledge.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -130,6 +129,7 @@ class Tuning:
         )
         self._has_started = False  # the process that measures
         self._has_run = False  # a step whose memory is not released
+        self._is_busy: bool | None = None  # None before the first look at the machine's load
 
     # ---- what is known ---------------------------------------------------------------------------
 
@@ -181,12 +181,13 @@ class Tuning:
     @property
     def is_disturbed(self) -> bool:
         """True if other programs used the processors before or while candidates were measured."""
-        return self._is_busy or self._has_disturbed_costs
+        return self._look_at_load() or self._has_disturbed_costs
 
-    @functools.cached_property
-    def _is_busy(self) -> bool:
-        """True if other programs needed the processors when this was asked for the first time."""
-        return warn_if_busy(torch.get_num_threads(), self._bench.pid())
+    def _look_at_load(self) -> bool:
+        """Returns True if other programs needed the processors at the first call of this."""
+        if self._is_busy is None:
+            self._is_busy = warn_if_busy(torch.get_num_threads(), self._bench.pid())
+        return self._is_busy
 
     @property
     def _has_disturbed_costs(self) -> bool:
@@ -298,7 +299,7 @@ class Tuning:
             self.state.knowledge = self.knowledge.released()
 
     def _measure(self, step: Measure) -> None:
-        _ = self._is_busy  # warns before anything is timed
+        self._look_at_load()
         if self.state.probe():  # the rates were higher, so all bounds are lower now
             return
         with self.timings.step("measure"):

@@ -138,7 +138,8 @@ class Contest:
     def _out_of_time(self, tuned: Tuned) -> GuardVerdict:
         deadline, least_s = self._budget.call.deadline, self._budget.least_call_s
         tuning = tuned.limits.tuning
-        may_run = bool(tuning.known) and not self._options.run_untimed
+        is_measured = any(cost.samples.n for cost in tuning.known.values())
+        may_run = is_measured and not self._options.run_untimed
         reason = guard.out_of_time(
             deadline,
             "before the plan was timed",
