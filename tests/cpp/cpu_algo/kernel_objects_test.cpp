@@ -61,13 +61,13 @@ TEST_P(KernelObjects, DefineNoWeakSymbol) {
 }
 
 TEST_P(KernelObjects, ExportOnlyTheNamespaceOfTheirInstructionSet) {
-  const std::string prefix = "T torchalgo::kernels::" + GetParam() + "_isa::";
+  const std::string prefix = " torchalgo::kernels::" + GetParam() + "_isa::";
   for (const auto& object : kernel_objects(GetParam())) {
     int exported = 0;
     for (const std::string& symbol : symbols_of(object, "--defined-only")) {
-      if (symbol[0] != 'T') continue;
+      if (symbol[0] != 'T' && symbol[0] != 'B') continue;  // functions and variables
       ++exported;
-      EXPECT_EQ(symbol.compare(0, prefix.size(), prefix), 0) << object << ": " << symbol;
+      EXPECT_EQ(symbol.compare(1, prefix.size(), prefix), 0) << object << ": " << symbol;
     }
     EXPECT_GT(exported, 0) << object;
   }
