@@ -350,8 +350,6 @@ void bind_steps(py::module_& m) {
     const Problem problem = parse_problem(text);
     return std::pair(input_sizes(problem), result_sizes(problem));
   });
-  m.def("is_lone_activation",
-        [](const std::string& text) { return is_lone_activation(parse_problem(text)); });
   m.def("terms_per_element", [](const std::string& text) {
     std::vector<std::optional<double>> terms;
     for (const Problem& layer : layers_of(parse_problem(text)))

@@ -187,7 +187,6 @@ def activation_names() -> list[str]: ...  # as in problems, and of torch's funct
 def parse_problem(text: str) -> str: ...  # the canonical spelling; Error if it is none
 def layers_of(problem: str) -> list[str]: ...  # the convolutions of a chain, else itself
 def weight_sizes(problem: str) -> list[int]: ...  # kcrs, no chain; empty: it has none
-def is_lone_activation(problem: str) -> bool: ...
 def tensor_sizes(
     problem: str,
 ) -> tuple[list[list[int]], list[int]]: ...  # logical, of the inputs and of the result

@@ -70,17 +70,17 @@ class FakeRun:
         reads: the first op by which Python code read a value that depends on the inputs. Empty if
             there is none.
         writes: the first weight or buffer that the run wrote to. Empty if there is none.
-        draws: the first op that drew random numbers. Empty if there is none.
-        returns: a weight or buffer that a result of the run is, or is a view of. Empty if none is.
         reads_strides: True if Python code asked for the order in memory of such a tensor.
         op: the op that runs now; None in Python code around ops.
     """
 
-    def __init__(self, mode: FakeTensorMode, pin: Callable[[Any], None]) -> None:
+    def __init__(
+        self, mode: FakeTensorMode, pin: Callable[[Any], None] = lambda number: None
+    ) -> None:
         """Takes the mode of the run. `pin` is called with each size that Python code reads."""
         self.mode: Any = mode
         self.pin = pin
-        self.reads = self.writes = self.draws = self.returns = ""
+        self.reads = self.writes = ""
         self.reads_strides = False
         self.op: Any = None
         self._weights: dict[int, str] = {}  # names of fakes' memory
@@ -187,8 +187,6 @@ class FakeRun:
                 with _disable_current_modes():
                     value = args[0].clone()
                 return self.keep_value(run(*args, **kwargs), value)
-            if torch.Tag.nondeterministic_seeded in func.tags:
-                self.draws = self.draws or func.name()
             args, kwargs = tree_map(self._fake_of_any, (args, kwargs))
             for tensor in written(func, args, kwargs):
                 self.check_write(tensor, func.name())

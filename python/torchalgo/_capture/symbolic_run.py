@@ -28,7 +28,7 @@ from torch.fx.experimental.symbolic_shapes import (
     StatelessSymbolicContext,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 from torch.utils._sympy.functions import FloorDiv
 
 from torchalgo import _C
@@ -332,8 +332,6 @@ def run_with_symbols(
     """
     recorder = SizeRecorder()
     run = recorder.run
-    if any(tensor.layout is not torch.strided for tensor in tensors):
-        raise NotProvenError("an input is not a dense tensor", run)
     fakes = [_fake(recorder, tensor, is_static) for tensor in tensors]
     recorder.asked.clear()
     try:
@@ -342,14 +340,12 @@ def run_with_symbols(
             args, kwargs = arguments(fakes)
             state = ModuleState(copied)
             with enable_python_dispatcher(), run.mode, _Ops(recorder), Calls(run.call):
-                results = tree_leaves(copied(*args, **kwargs))
+                copied(*args, **kwargs)
                 run.writes = run.writes or state.replaced_weight()
                 if state.changed():  # by a cache, or by each run
                     state = ModuleState(copied)
                     copied(*args, **kwargs)
                     recorder.changes = state.changed()
-            dense = (x for x in results if getattr(x, "layout", None) is torch.strided)
-            run.returns = next(filter(None, map(run.name_of, dense)), "")
     except Exception as problem:
         raise _not_proven(run, problem) from problem
     finally:

@@ -186,7 +186,7 @@ class Tuning:
     def _look_at_load(self) -> bool:
         """Returns True if other programs needed the processors at the first call of this."""
         if self._is_busy is None:
-            self._is_busy = warn_if_busy(torch.get_num_threads(), self._bench.pid())
+            self._is_busy = bool(warn_if_busy(torch.get_num_threads(), self._bench.pid()))
         return self._is_busy
 
     @property
