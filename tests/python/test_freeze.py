@@ -185,4 +185,4 @@ def test_the_weights_of_a_frozen_module_are_freed_with_it() -> None:
     for _ in range(6):
         assert torch.equal(use(), first)
     gc.collect()
-    assert resident_bytes() - before < 2 * weight_bytes
+    assert resident_bytes() - before < 4 * weight_bytes  # 6 if each call kept them
