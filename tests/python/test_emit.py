@@ -192,7 +192,8 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
     isas = dict.fromkeys(("default", _C.cpu_device().isa))
     written = torchalgo.emit(fast, folder, isa=list(isas), name="tiny")
     assert written.packed_bytes > written.weight_bytes
-    # As if none of the tiles of this machine's set had been noted: each is made of rows.
+    # For this machine's set, the header names no tiles. Then the program computes each tile row by
+    # row, and its results must not change.
     header = folder / "sets" / _C.cpu_device().isa / "cpu_algo" / "kernels" / "isa.h"
     text, count = re.subn(r"(TORCHALGO_INSTANCES) \w+, \w+,", r"\1 0, 0,", header.read_text())
     assert count == 1
