@@ -17,7 +17,7 @@ from gpu_here import cpu, deviceprop, env
 from gpu_mission import mission
 from gpu_stage import Context, Outcome, Stage
 from gpu_tables import tables
-from gpu_time import control, host, transforms
+from gpu_time import control, host, kernels, transforms
 from torchalgo._base.compare_outputs import output_error
 
 
@@ -113,6 +113,7 @@ STAGES = (
         resumes=True,
         quiet_s=60,
     ),
+    Stage("kernels", "own kernels agree with f64; their times beside ATen's", 3, 40, kernels),
     Stage("energy", "energy of legacy algorithms and networks", 3, 150, energy, resumes=True),
     Stage("training", "a training step agrees with f64", 3, 120, training, resumes=True),
     Stage("refused", "a plan whose engines are refused here", 3, 50, refused, resumes=True),

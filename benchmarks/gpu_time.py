@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from torch import nn
 import torchalgo
 from gpu_graphs import geomean
 from gpu_problems import (
+    BOUND,
     LAYERS,
     Rows,
     live,
@@ -45,17 +47,7 @@ def transforms(context: Context) -> Outcome:
                 problem = _C.parse_problem(f"transform_{dtype}_n{n}c{c}h{h}w{w}_{pair}")
                 primitives = [p for p, _ in offers(problem, device, "layout.")]
                 outcome.expect(len(primitives) == 2, f"{problem}: {list(map(spelled, primitives))}")
-                checks = _C.check_primitives(problem, primitives, 0.0, context.seed, device)
-                for p, (error, failure) in zip(primitives, checks, strict=True):
-                    if failure or error > 0:
-                        failing.append(f"{spelled(p)} on {problem}: {failure or error}")
-                if context.left_s() > 0:
-                    taken = _C.measure(
-                        [(problem, p) for p in primitives], rounds=9, budget_s=0.5, device=device
-                    )
-                    rows.append(
-                        (problem, {p.name: s.ns for p, s in zip(primitives, taken, strict=True)})
-                    )
+                failing += check_and_time(problem, primitives, 0.0, rows, context)
     large = [
         statistics.median(ns["layout.aten"]) / statistics.median(ns["layout.cuda_tiled"])
         for problem, ns in rows
@@ -64,6 +56,74 @@ def transforms(context: Context) -> Outcome:
     speedup = geomean(large)
     outcome.data = {"rows": rows}
     outcome.summary = f"exact; {speedup:.2f}x ATen (geomean of {len(large)})" if large else ""
+    outcome.failures += failing[:10]
+    return outcome
+
+
+def check_and_time(
+    problem: str, primitives: list[_C.Primitive], most: float, rows: Rows, context: Context
+) -> list[str]:
+    """Appends the samples of each primitive to `rows`, in ns by name. Returns what is wrong."""
+    checks = _C.check_primitives(problem, primitives, most, context.seed, live())
+    failing = [
+        f"{spelled(p)} on {problem}: {failure or error}"
+        for p, (error, failure) in zip(primitives, checks, strict=True)
+        if failure or error > 0 == most
+    ]
+    if context.left_s() > 0:
+        taken = _C.measure(
+            [(problem, p) for p in primitives], rounds=9, budget_s=0.5, device=live()
+        )
+        rows.append((problem, {p.name: s.ns for p, s in zip(primitives, taken, strict=True)}))
+    return failing
+
+
+# What own kernels compute in GoogLeNet, U-Net, MobileNetV2, RegNet, DenseNet and ConvNeXt.
+KERNEL_PROBLEMS = (
+    "maxpool_{}_n8c64h112w112_r3s3_st2x2_pad1x1_dil1x1",
+    "maxpool_{}_n8c480h14w14_r3s3_st1x1_pad1x1_dil1x1",
+    "maxpool_{}_n8c64h128w128_r2s2_st2x2_pad0x0_dil1x1",
+    "avgpool_{}_n8c128h56w56_r2s2_st2x2_pad0x0", "avgpool_{}_n8c2048h7w7_p1q1",
+    "avgpool_{}_n8c104h56w56_p1q1", "relu_{}_n8c256h56w56", "silu_{}_n8c96h112w112",
+    "add_{}_n8c256h56w56+relu", "mul_{}_n8c208h28w28_channelwise",
+    "scaleshift_{}_n8c256h56w56+relu", "concat_{}_n8c64x64h128w128",
+    "concat_{}_n8c192x208x48x64h14w14", "slice_{}_n8c116h28w28_k58from58",
+    "fwd_{}_n8c144h56w56_k144r3s3_st1x1_pad1x1_dil1x1_g144+bias+relu6",
+    "fwd_{}_n8c144h56w56_k144r3s3_st2x2_pad1x1_dil1x1_g144+bias+relu6",
+    "fwd_{}_n8c672h14w14_k672r5s5_st1x1_pad2x2_dil1x1_g672+bias+silu",
+    "fwd_{}_n8c96h56w56_k96r7s7_st1x1_pad3x3_dil1x1_g96+bias",
+)  # fmt: skip
+
+
+def kernels(context: Context) -> Outcome:
+    """Own kernels agree with f64, and how fast they are beside ATen's."""
+    outcome, rows, failing = Outcome(), Rows(context), list[str]()
+    texts = [p.format(dtype) for dtype in ("f16", "f32", "bf16") for p in KERNEL_PROBLEMS]
+    if context.quick:
+        texts = [text for text in texts if re.search(r"_f16_.*h(\d|1\d|28)w", text)]
+    for text in texts:
+        if context.left_s() <= 0:
+            break
+        problem = _C.parse_problem(text)
+        found = [
+            p
+            for prefix in ("cuda.", "aten.")
+            for p, _ in offers(problem, live(), prefix)
+            if p.src == p.dst == "nhwc"
+        ]
+        outcome.expect(len(found) >= 1 and found[0].name.startswith("cuda."), f"{problem}: none")
+        failing += check_and_time(problem, found, BOUND, rows, context)
+    ratios: dict[str, list[float]] = {}
+    for _, ns in rows:
+        us = {name: statistics.median(each) for name, each in ns.items() if each}
+        own, others = (
+            min((v for name, v in us.items() if name.startswith("cuda.") == is_own), default=0.0)
+            for is_own in (True, False)
+        )
+        if own and others:
+            ratios.setdefault(next(iter(ns)), []).append(others / own)
+    outcome.data = {"rows": rows}
+    outcome.summary = ", ".join(f"{name} {geomean(r):.2f}x" for name, r in ratios.items())
     outcome.failures += failing[:10]
     return outcome
 

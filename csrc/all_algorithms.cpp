@@ -3,6 +3,7 @@
 
 #include "aten_algo/list.h"
 #include "cpu_algo/list.h"
+#include "cuda_algo/list.h"
 #include "cudnn_algo/list.h"
 #include "ir/view.h"
 #include "layout_algo/list.h"
@@ -18,7 +19,7 @@ const Algorithms& all_algorithms() {
     prepare_with_tensors(own);
     Algorithms all = aten_algorithms();
     for (const Algorithms& list :
-         {own, cudnn_algorithms(), layout_algorithms(), view_algorithms()}) {
+         {own, cudnn_algorithms(), layout_algorithms(), cuda_algorithms(), view_algorithms()}) {
       all.insert(all.end(), list.begin(), list.end());
     }
     return all;

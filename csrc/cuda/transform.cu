@@ -1,49 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cuda/interface.h"
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
-
+#include "cuda/elements.h"
 #include "cuda/tiles.h"
 
 namespace torchalgo::cuda {
-namespace {
 
 // A move without a cast is one of bits: NaN payloads stay as they are.
 using Bits16 = std::uint16_t;
 using Bits32 = std::uint32_t;
 
-template <typename To, typename From>
-__device__ To cast(From value) {
-  return static_cast<To>(value);
-}
-template <>
-__device__ __half cast(float value) {
-  return __float2half_rn(value);
-}
-template <>
-__device__ float cast(__half value) {
-  return __half2float(value);
-}
-template <>
-__device__ __nv_bfloat16 cast(float value) {
-  return __float2bfloat16_rn(value);
-}
-template <>
-__device__ float cast(__nv_bfloat16 value) {
-  return __bfloat162float(value);
-}
-
-// 2^kBits elements that are loaded or stored by one instruction.
-template <typename T, int kBits>
-struct alignas(sizeof(T) << kBits) Vector {
-  T elements[1 << kBits];
-};
-
 // The loads that a thread has on their way before it waits for the first: memory answers after
 // about a thousand cycles.
-constexpr int kAtOnce = 4;
+inline constexpr int kAtOnce = 4;
 
 template <typename Src, typename Dst, int kReadBits, int kWriteBits>
 __global__ void __launch_bounds__(kTileThreads)
@@ -55,12 +22,12 @@ __global__ void __launch_bounds__(kTileThreads)
     const Tile tile = tile_at(tiling, index);
     const int reads = read_steps(tiling, tile), writes = write_steps(tiling, tile);
     for (int first = 0; first < reads; first += kAtOnce) {
-      Vector<Src, kReadBits> loaded[kAtOnce];
+      Vector<Src, 1 << kReadBits> loaded[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const Access access = read_access(tiling, tile, first + i, thread);
         if (!access.exists) continue;
-        loaded[i] = *reinterpret_cast<const Vector<Src, kReadBits>*>(src + access.offset);
+        loaded[i] = load<1 << kReadBits>(src + access.offset);
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
@@ -75,39 +42,33 @@ __global__ void __launch_bounds__(kTileThreads)
     for (int step = 0; step < writes; ++step) {
       const Access access = write_access(tiling, tile, step, thread);
       if (!access.exists) continue;
-      Vector<Dst, kWriteBits> stored;
+      Vector<Dst, 1 << kWriteBits> stored;
 #pragma unroll
       for (int i = 0; i < 1 << kWriteBits; ++i) {
         stored.elements[i] = cast<Dst>(shared[access.shared + i * tiling.pitch]);
       }
-      *reinterpret_cast<Vector<Dst, kWriteBits>*>(dst + access.offset) = stored;
+      store(dst + access.offset, stored);
     }
     __syncthreads();  // before the next tile overwrites what others still read
   }
 }
 
+namespace {
+
 template <typename Src, typename Dst, int kReadBits, int kWriteBits>
-int launch(const Src* src, Dst* dst, const Tiling& tiling, cudaStream_t stream) {
+int launch(const Src* src, Dst* dst, const Tiling& tiling, void* stream) {
   constexpr std::int64_t kMostBlocks = 1 << 20;  // more tiles are walked by the same blocks
   const std::int64_t tiles = tiling.tile_count();
-  const auto blocks = static_cast<unsigned>(tiles < kMostBlocks ? tiles : kMostBlocks);
   const std::size_t shared = static_cast<std::size_t>(tiling.shared_elements()) * sizeof(Src);
-  cudaLaunchConfig_t config{};  // instead of <<<>>>, which the C++ compiler of the test lacks
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(kTileThreads);
-  config.dynamicSmemBytes = shared;
-  config.stream = stream;
-  const cudaError_t status = cudaLaunchKernelEx(
-      &config, transpose_tiles<Src, Dst, kReadBits, kWriteBits>, src, dst, tiling);
-  if (status != cudaSuccess) cudaGetLastError();  // the caller reports it: no later call must
-  return static_cast<int>(status);
+  return enqueue(tiles < kMostBlocks ? tiles : kMostBlocks, kTileThreads, shared, stream,
+                 transpose_tiles<Src, Dst, kReadBits, kWriteBits>, src, dst, tiling);
 }
 
 template <int kBytes>
 constexpr int kVectorBits = kBytes == 2 ? 3 : 2;  // 16 bytes
 
 template <typename Src, typename Dst>
-int transpose(const void* src_data, void* dst_data, Transpose problem, cudaStream_t stream) {
+int transpose(const void* src_data, void* dst_data, Transpose problem, void* stream) {
   constexpr int kRead = kVectorBits<sizeof(Src)>, kWrite = kVectorBits<sizeof(Dst)>;
   const auto* const src = static_cast<const Src*>(src_data);
   auto* const dst = static_cast<Dst*>(dst_data);
@@ -129,14 +90,13 @@ int torchalgo_cuda_abi() { return torchalgo::cuda::kInterfaceAbi; }
 
 int torchalgo_cuda_transform(const void* src, void* dst, int src_type, int dst_type,
                              std::int64_t images, std::int64_t rows, std::int64_t cols,
-                             void* stream_handle) {
+                             void* stream) {
   using namespace torchalgo::cuda;
   const auto is_type = [](int type) { return kFloat <= type && type <= kBfloat16; };
   if (images < 0 || rows < 0 || cols < 0 || !is_type(src_type) || !is_type(dst_type)) {
-    return static_cast<int>(cudaErrorInvalidValue);
+    return kInvalid;
   }
   if (images == 0 || rows == 0 || cols == 0) return static_cast<int>(cudaSuccess);
-  const auto stream = static_cast<cudaStream_t>(stream_handle);
   const Transpose problem = simplified({images, rows, cols});
   switch (3 * src_type + dst_type) {
     case 3 * kFloat + kFloat:
@@ -153,6 +113,6 @@ int torchalgo_cuda_transform(const void* src, void* dst, int src_type, int dst_t
     case 3 * kBfloat16 + kFloat:
       return transpose<__nv_bfloat16, float>(src, dst, problem, stream);
     default:
-      return static_cast<int>(cudaErrorInvalidValue);
+      return kInvalid;
   }
 }

@@ -6,7 +6,7 @@
 namespace torchalgo::layout {
 
 // Makes the algorithm of ATen's copy between the strided layouts, of any types, 4-D or 5-D.
-Algorithm aten(const std::string& /*isa*/) {
+Algorithm aten() {
   Algorithm algorithm;
   algorithm.name = "layout.aten";
   algorithm.rounding = 1;

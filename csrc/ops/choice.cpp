@@ -122,8 +122,9 @@ class ChoiceParser {
 // The name alone says on which device it runs, even if this build lacks the algorithm.
 bool applies(const ChoiceEntry& entry, DeviceKind kind, DType dtype) {
   if (entry.dtype && *entry.dtype != dtype) return false;
-  if (entry.name.starts_with("cpu.")) return kind == DeviceKind::kCpu;
-  if (entry.name.starts_with("cudnn") || is_number(entry.name)) return kind == DeviceKind::kCuda;
+  const auto is_of = [&](std::string_view provider) { return entry.name.starts_with(provider); };
+  if (is_of("cpu.")) return kind == DeviceKind::kCpu;
+  if (is_of("cudnn") || is_of("cuda.") || is_number(entry.name)) return kind == DeviceKind::kCuda;
   return true;
 }
 

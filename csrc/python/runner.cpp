@@ -51,15 +51,16 @@ py::object run(const GraphRunner& runner, const py::args& args) {
 
 using Inputs = std::vector<std::pair<std::vector<std::int64_t>, at::ScalarType>>;
 
-std::vector<PlannedInput> planned_inputs(const Inputs& inputs) {
+std::vector<PlannedInput> planned_inputs(const Inputs& inputs, const std::string& device) {
   std::vector<PlannedInput> planned;
-  for (const auto& [sizes, dtype] : inputs) planned.push_back({sizes, dtype});
+  for (const auto& [sizes, dtype] : inputs) planned.push_back({sizes, dtype, at::Device(device)});
   return planned;
 }
 
-std::shared_ptr<GraphRunner> make(const torch::jit::Module& module, const Inputs& inputs) {
+std::shared_ptr<GraphRunner> make(const torch::jit::Module& module, const Inputs& inputs,
+                                  const std::string& device) {
   return std::const_pointer_cast<GraphRunner>(
-      GraphRunner::make(read_program(module), planned_inputs(inputs)));
+      GraphRunner::make(read_program(module), planned_inputs(inputs, device)));
 }
 
 // A module with what its plan says: sizes and types of the inputs, and per input and dimension the
@@ -77,8 +78,8 @@ py::object make_plan_object(const std::vector<ModulePlan>& plans, const std::str
       for (const auto& [variable, least, most] : input) limits.push_back({variable, least, most});
     }
     const py::gil_scoped_release no_gil;  // the module runs
-    parts.push_back(
-        make_plan_part(module, planned_inputs(inputs), std::move(dims), at::Device(device)));
+    parts.push_back(make_plan_part(module, planned_inputs(inputs, device), std::move(dims),
+                                   at::Device(device)));
   }
   return torch::jit::toPyObject(
       c10::IValue(c10::make_intrusive<PlanObject>(std::move(parts), std::move(weights))));
@@ -98,7 +99,7 @@ std::vector<torch::jit::Module> modules_of(const py::object& plan,
 
 void bind_runner(py::module_& m) {
   py::class_<GraphRunner, std::shared_ptr<GraphRunner>>(m, "GraphRunner")
-      .def_static("make", &make, py::arg("module"), py::arg("inputs"))
+      .def_static("make", &make, py::arg("module"), py::arg("inputs"), py::arg("device") = "cpu")
       .def("run", &run<&GraphRunner::run>)
       .def("run_planned", &run<&GraphRunner::run_planned>)
       .def("time_left_ops", &run<&GraphRunner::time_left_ops>);

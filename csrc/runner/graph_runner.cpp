@@ -63,18 +63,20 @@ struct Instruction {
 };
 
 bool is_plain(const at::Tensor& tensor) {
-  // The autocast key has no effect unless autocast is on.
-  constexpr c10::DispatchKeySet kKnown({c10::DispatchKey::CPU, c10::DispatchKey::ADInplaceOrView,
-                                        c10::DispatchKey::AutogradCPU,
-                                        c10::DispatchKey::AutocastCPU});
-  return tensor.defined() && tensor.is_cpu() && kKnown.isSupersetOf(tensor.key_set()) &&
+  // The autocast keys have no effect unless autocast is on.
+  using Key = c10::DispatchKey;
+  constexpr c10::DispatchKeySet kKnown({Key::CPU, Key::AutogradCPU, Key::AutocastCPU, Key::CUDA,
+                                        Key::AutogradCUDA, Key::AutocastCUDA,
+                                        Key::ADInplaceOrView});
+  return tensor.defined() && kKnown.isSupersetOf(tensor.key_set()) &&
          !(tensor.requires_grad() && at::GradMode::is_enabled()) &&
          !tensor._fw_grad(/*level=*/0).defined();
 }
 
 bool is_plain_call(const std::vector<at::Tensor>& inputs) {
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  const bool has_autocast = !keys.excluded_.has(c10::DispatchKey::AutocastCPU);
+  const bool has_autocast = !keys.excluded_.has(c10::DispatchKey::AutocastCPU) ||
+                            !keys.excluded_.has(c10::DispatchKey::AutocastCUDA);
   return !at::hasCallbacks() && !has_autocast &&
          c10::default_included_set.isSupersetOf(keys.included_) &&
          std::all_of(inputs.begin(), inputs.end(), is_plain);
@@ -371,6 +373,9 @@ std::optional<c10::IValue> GraphRunner::run(std::vector<at::Tensor> inputs) cons
 }
 
 std::optional<OpTimes> GraphRunner::time_left_ops(std::vector<at::Tensor> inputs) const {
+  // Operations of a GPU go on after their calls.
+  if (!std::ranges::all_of(inputs, [](const at::Tensor& input) { return input.is_cpu(); }))
+    return std::nullopt;
   OpTimes times;
   if (!run_plain(std::move(inputs), &times)) return std::nullopt;
   return times;
@@ -379,7 +384,7 @@ std::optional<OpTimes> GraphRunner::time_left_ops(std::vector<at::Tensor> inputs
 std::optional<c10::IValue> GraphRunner::run_planned(std::vector<at::Tensor> inputs) const {
   const auto is_planned = [](const at::Tensor& input, const PlannedInput& planned) {
     return input.defined() && input.scalar_type() == planned.dtype &&
-           input.sizes() == at::IntArrayRef(planned.sizes);
+           input.device() == planned.device && input.sizes() == at::IntArrayRef(planned.sizes);
   };
   if (!std::equal(inputs.begin(), inputs.end(), planned_.begin(), planned_.end(), is_planned))
     return std::nullopt;

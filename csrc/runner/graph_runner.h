@@ -19,6 +19,7 @@ struct Instructions;
 struct PlannedInput {
   std::vector<std::int64_t> sizes;
   at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;  // for run_planned() only
 };
 
 /// The times of ops in ns, with the positions of their nodes in the graph of forward.
@@ -45,19 +46,20 @@ class GraphRunner {
   ~GraphRunner();
 
   /// Returns forward(inputs). Returns nullopt, without side effects, if the module needs
-  /// TorchScript's interpreter. This is the case if an input is not a plain CPU tensor or needs a
-  /// gradient, or if the number of inputs differs. It is also the case with a profiler, autocast,
-  /// vmap, or another mode of torch that sees each op.
+  /// TorchScript's interpreter. This is the case if an input is not a plain tensor of a CPU or a
+  /// GPU or needs a gradient, or if the number of inputs differs. It is also the case with a
+  /// profiler, autocast, vmap, or another mode of torch that sees each op.
   /// @throws Error  from planned ops. Other ops throw torch's errors, without a position in the
   /// code.
   [[nodiscard]] std::optional<c10::IValue> run(std::vector<at::Tensor> inputs) const;
 
   /// Runs forward as run() does, and returns the times of the ops that are left to PyTorch, in the
-  /// order in which they ran.
+  /// order in which they ran. Returns nullopt also for inputs on a GPU, where an op goes on after
+  /// its call.
   [[nodiscard]] std::optional<OpTimes> time_left_ops(std::vector<at::Tensor> inputs) const;
 
-  /// Runs forward as run() does. Returns nullopt also if sizes or types of the inputs are not those
-  /// of the plan.
+  /// Runs forward as run() does. Returns nullopt also if sizes, types or devices of the inputs are
+  /// not those of the plan.
   [[nodiscard]] std::optional<c10::IValue> run_planned(std::vector<at::Tensor> inputs) const;
 
   /// Runs forward in any state of torch, and on any device on which its planned ops run, with the

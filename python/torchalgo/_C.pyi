@@ -514,7 +514,7 @@ class ModelWatch(WeightWatch):
 class GraphRunner:
     @staticmethod
     def make(
-        module: Any, inputs: Sequence[tuple[Sequence[int], torch.dtype]]
+        module: Any, inputs: Sequence[tuple[Sequence[int], torch.dtype]], device: str = "cpu"
     ) -> GraphRunner | None: ...  # of ScriptModule._c; None: not a row of ops
     def run(self, *inputs: Any) -> Any: ...  # NotImplemented: the module itself must run
     def run_planned(self, *inputs: Any) -> Any: ...  # the same unless sizes and types are `inputs`

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import importlib.util
 import re
 import shutil
@@ -56,7 +57,8 @@ def test_it_exports_its_own_functions_alone(library: Path) -> None:
     symbols = output_of("nm", "-D", "--defined-only", str(library)).split()
     assert {name for name in symbols if name.startswith("torchalgo")} == {
         "torchalgo_cuda_abi", "torchalgo_cuda_transform", "torchalgo_cuda_open_pool",
-        "torchalgo_cuda_close_pool", "torchalgo_cuda_free_pool",
+        "torchalgo_cuda_close_pool", "torchalgo_cuda_free_pool", "torchalgo_cuda_pool",
+        "torchalgo_cuda_pointwise", "torchalgo_cuda_rows", "torchalgo_cuda_depthwise",
     }  # fmt: skip
 
 
@@ -71,12 +73,27 @@ def resources(library: Path) -> dict[str, dict[str, int]]:
     return found
 
 
+# By kernel: how many there are, and the most registers of one: 64 let four blocks of 256 threads
+# share those of a multiprocessor, and 128 two.
+KERNELS = {
+    "transpose_tiles": (24, 64), "max_pool": (18, 64), "average_pool": (6, 64),
+    "mean_with_barriers": (6, 64), "pointwise": (6, 64), "join_rows": (4, 64),
+    "depthwise": (24, 128),
+}  # fmt: skip
+
+
+def kernel_of(name: str) -> str:
+    """Returns which of KERNELS has the mangled name."""
+    return next(kernel for kernel in KERNELS if f"{len(kernel)}{kernel}I" in name)
+
+
 def test_no_kernel_spills_registers(library: Path) -> None:
-    kernels = {k: v for k, v in resources(library).items() if "transpose_tiles" in k}
-    assert len(kernels) == 3 * 24  # GPUs; types and vector widths
-    for name, needs in kernels.items():
+    found = resources(library)
+    counts = collections.Counter(map(kernel_of, found))
+    assert counts == {kernel: 3 * count for kernel, (count, _) in KERNELS.items()}  # 3 GPUs
+    for name, needs in found.items():
         assert needs["STACK"] == 0 and needs["LOCAL"] == 0, name
-        assert needs["REG"] <= 64, name  # so that four blocks of 256 threads share the registers
+        assert needs["REG"] <= KERNELS[kernel_of(name)][1], name
 
 
 @pytest.mark.parametrize("gpu", ["sm_80", "sm_90", "sm_100"])
@@ -87,14 +104,26 @@ def test_vectors_are_loaded_and_stored_by_one_instruction_of_128_bits(
     if not disassembles(tool):
         pytest.skip("cuobjdump has no nvdisasm beside it")
     code = output_of(tool, "-sass", "-arch", gpu, str(library)).split("Function : ")[1:]
-    kernels = {each.partition("\n")[0]: each for each in code if "transpose_tiles" in each[:200]}
-    assert len(kernels) == 24
+    kernels = {each.partition("\n")[0]: each for each in code}
+    assert len(kernels) == sum(count for count, _ in KERNELS.values())
     for name, text in kernels.items():
-        widths = re.search(r"Li(\d)ELi(\d)EEEv", name)
-        assert widths is not None
-        read, write = (int(bits) > 0 for bits in widths.groups())
+        read, write = (are_wide(name) for are_wide in (reads_vectors, writes_vectors))
         assert bool(re.search(r"LDG\.E(\.\w+)*\.128", text)) == read, name
         assert bool(re.search(r"STG\.E(\.\w+)*\.128", text)) == write, name
+
+
+def reads_vectors(name: str) -> bool:
+    """Returns True if a kernel reads 16 bytes at a time, by its template's numbers and types."""
+    if kernel_of(name) == "join_rows":
+        return "uint4" in name
+    numbers = re.findall(r"Li(\d+)E", name)
+    return int(numbers[0]) > (0 if kernel_of(name) == "transpose_tiles" else 1)
+
+
+def writes_vectors(name: str) -> bool:
+    if kernel_of(name) != "transpose_tiles":
+        return reads_vectors(name)
+    return int(re.findall(r"Li(\d+)E", name)[1]) > 0
 
 
 def disassembles(tool: str) -> bool:

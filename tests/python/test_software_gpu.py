@@ -107,6 +107,50 @@ def test_a_model_is_measured_planned_run_saved_and_captured(tmp_path: Path) -> N
     assert min(map(int, in_use.values())) == 0  # the worker keeps nothing
 
 
+OWN_KERNELS = """
+import copy, torch, torchalgo
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pool, self.norm, self.act = nn.MaxPool2d(3, 2, 1), nn.BatchNorm2d(24), nn.SiLU()
+        self.deep, self.conv = nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Conv2d(24, 8, 1)
+        self.mean = nn.AdaptiveAvgPool2d(1)
+
+    def forward(self, x):
+        x = self.pool(x)
+        x = torch.cat([x[:, :8], self.deep(x)], 1)
+        x = self.conv(torch.relu(self.norm(x)))
+        return self.act(x) * self.mean(x)
+
+torch.manual_seed(0)
+torch.set_grad_enabled(False)
+net, x = Net().eval(), torch.randn(2, 16, 12, 12)
+net.norm.running_mean.uniform_(-1, 1)
+net.norm.running_var.uniform_(0.5, 2)
+own = {"pool": "cuda.pool", "slice_0": "cuda.slice", "deep": "cuda.depthwise",
+       "cat_0": "cuda.concat", "norm": "cuda.pointwise", "act": "cuda.pointwise",
+       "mean": "cuda.pool", "mul_0": "cuda.pointwise"}
+settings = torchalgo.Settings(progress=False, run_untimed=True)
+y = x.cuda()
+fast = torchalgo.optimize(copy.deepcopy(net).cuda(), (y,), budget_s=5.0, settings=settings,
+                          overrides=own)
+chosen = {node.name: node.primitive.split(" ")[0] for node in fast.plan.nodes}
+print({name: chosen[name] for name in own} == own, torch.allclose(fast(y).cpu(), net(x), atol=1e-5))
+runner = fast._first_runner  # runs the plan without TorchScript's interpreter
+print(runner.run_planned(y) is not NotImplemented, runner.run_planned(x) is NotImplemented)
+"""
+
+
+def test_own_kernels_run_in_a_plan_without_the_interpreter(tmp_path: Path) -> None:
+    assert lines_of(tmp_path, OWN_KERNELS) == ["True True", "True True"]
+    launched = {line.split()[1] for line in software_gpu.log(tmp_path) if " _Z" in line}
+    kernels = ("max_pool", "mean_with_barriers", "pointwise", "join_rows", "depthwise")
+    for kernel in kernels:
+        assert any(kernel in name for name in launched), kernel
+
+
 PACKING = """
 import torch, torchalgo
 ops = torch.ops.torchalgo

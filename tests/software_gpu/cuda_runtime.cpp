@@ -148,7 +148,7 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
   if (threads == 0 || threads > 1024 || grid.x == 0 || shared_bytes > 232448) {
     return cudaErrorInvalidConfiguration;
   }
-  const Work work = kernel_work(at->second, arguments);
+  const Work work = kernel_work(at->second, {grid, block.x}, arguments);
   const char* const known = work ? "launch " : "launch-without-effect ";
   software_gpu_log((known + at->second + " " + text_of(grid) + " " + text_of(block)).c_str());
   return streams().enqueue_kernel(

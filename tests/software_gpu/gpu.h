@@ -11,7 +11,7 @@
 // torch then finds an H100. Its memory is that of the host, where unwritten bytes are 0xff, which
 // is NaN. A stream runs work at once, and a stream that captures a graph keeps it instead. Kernels
 // of CUDA are not run: launches are logged, and tests/software_gpu/python computes torch's own
-// operations on the CPU. The kernels of csrc/cuda/transform.cu are computed here.
+// operations on the CPU. The kernels of csrc/cuda are computed here.
 //
 // Environment variables:
 //   SOFTWARE_GPU_COUNT  the number of GPUs, 1 by default

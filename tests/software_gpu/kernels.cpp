@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernels of csrc/cuda/transform.cu, and functions of the driver by name.
+// The kernels of csrc/cuda, and functions of the driver by name. Most kernels are compiled as C++,
+// and found by the names that they have there too. Transposes, which are many, are computed without
+// the kernel's turns of threads.
 #include "kernels.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cxxabi.h>
 #include <dlfcn.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <tuple>
 
+#include "cuda/software_gpu.h"
+#pragma GCC diagnostic ignored "-Wunknown-pragmas"  // unroll
+#include "cuda/depthwise.cu"
+#include "cuda/pointwise.cu"
+#include "cuda/pool.cu"
+#include "cuda/rows.cu"
 #include "cuda/tiles.h"
 
 namespace software_gpu {
@@ -50,8 +58,43 @@ int refuse() { return 801; }  // CUDA_ERROR_NOT_SUPPORTED
 
 }  // namespace
 
-std::function<void()> kernel_work(const std::string& mangled_name, void** arguments) {
-  if (mangled_name.find("transpose_tiles") == std::string::npos) return {};
+// Returns a call of the kernel in all threads of a grid.
+template <typename... Parameters>
+std::function<void()> in_all_threads(const std::string& mangled_name, const Grid& grid,
+                                     void** arguments) {
+  using Kernel = void (*)(Parameters...);
+  const auto kernel = reinterpret_cast<Kernel>(dlsym(RTLD_DEFAULT, mangled_name.c_str()));
+  if (kernel == nullptr) return {};
+  std::size_t next = 0;
+  const std::tuple<Parameters...> values{*static_cast<Parameters*>(arguments[next++])...};
+  return [=] {
+    static std::mutex one_grid;  // has the indices of blocks and threads
+    const std::lock_guard lock(one_grid);
+    run_grid(grid.blocks, grid.threads, [&] { std::apply(kernel, values); });
+  };
+}
+
+std::function<void()> kernel_work(const std::string& mangled_name, const Grid& grid,
+                                  void** arguments) {
+  using namespace torchalgo::cuda;
+  using In = const void*;
+  using Out = void*;
+  const auto is = [&](const char* kernel) {
+    return mangled_name.find(kernel) != std::string::npos;
+  };
+  if (is("max_pool") || is("average_pool"))
+    return in_all_threads<In, Out, Pool, std::uint32_t>(mangled_name, grid, arguments);
+  if (is("mean_with_barriers"))
+    return in_all_threads<In, Out, int, int>(mangled_name, grid, arguments);
+  if (is("9pointwise"))
+    return in_all_threads<In, In, In, Out, Pointwise, std::uint32_t, std::uint32_t>(
+        mangled_name, grid, arguments);
+  if (is("join_rows"))
+    return in_all_threads<Out, RowsInVectors, std::uint32_t>(mangled_name, grid, arguments);
+  if (is("9depthwise"))
+    return in_all_threads<In, In, In, In, Out, Depthwise, ShortActivation, std::uint32_t>(
+        mangled_name, grid, arguments);
+  if (!is("transpose_tiles")) return {};
   const std::string name = readable(mangled_name);
   const auto at = name.find('<');
   const auto comma = name.find(',', at);

@@ -39,6 +39,7 @@ ON_CPU: Mapping[str, tuple[str, ...]] = {
     "aten": _ATEN_CPU,
 }
 ON_GPU: Mapping[str, tuple[str, ...]] = {
+    "cuda": GPU_FACTS,
     "layout.cuda_tiled": GPU_FACTS,
     "cudnn9": _CUDNN,
     "cudnn_legacy": _CUDNN,

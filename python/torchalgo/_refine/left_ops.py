@@ -45,12 +45,13 @@ def time_left_ops(
 ) -> dict[str, float] | None:
     """Returns the times in us of the ops of a plan that are left to PyTorch, by node.
 
-    Returns None if the module needs TorchScript's interpreter, which does not time single ops.
+    Returns None if the module needs TorchScript's interpreter, which does not time single ops, and
+    on a GPU, where an op goes on after its call.
     """
     runner = _C.GraphRunner.make(tuned.scripted._c, [])
     samples: dict[int, list[float]] = {}
     with torch.no_grad():
-        if runner is None or runner.run(*inputs) is NotImplemented:
+        if runner is None or runner.time_left_ops(*inputs) is NotImplemented:
             return None
         started = now_s()
         for i in range(PASSES):

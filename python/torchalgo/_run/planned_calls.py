@@ -366,10 +366,9 @@ class PlannedCalls(Embedded):
         # None: the module needs TorchScript's interpreter.
         self._runners = {
             id(result.scripted): _C.GraphRunner.make(
-                result.scripted._c, planned_inputs(result.plan)
+                result.scripted._c, planned_inputs(result.plan), result.device
             )
             for result in results
-            if result.device.startswith("cpu")
         }
         if self._form is None:
             self._form = form_of_script(results[0].scripted)

@@ -1,36 +1,45 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <stdexcept>
+#include <utility>
 #include <vector>
 
 // Runs CUDA kernels on the CPU: a source file of CUDA is compiled as C++ behind this header. The
-// threads of a block are contexts that take turns. Each runs until __syncthreads() or its end.
+// threads of a block run one after the other. In a kernel with __syncthreads(), they are contexts
+// that take turns, and each runs until its barrier or its end.
 
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 #undef __shared__
 #define __shared__
+#undef __grid_constant__
+#define __grid_constant__
 
 namespace software_gpu {
 
 inline constexpr std::size_t kSharedBytes = 48 << 10;  // what every GPU gives unasked
-inline constexpr unsigned kMostBlocks = 3;  // a launch gets no more, so that blocks have more tiles
 inline constexpr std::size_t kStackBytes = 64 << 10;
+
+/// The error of a kernel that reached a barrier where threads are no contexts.
+struct BarrierError {};
 
 /// One block of threads.
 class Block {
  public:
-  /// Runs `kernel` in every thread, and fails the test if some wait at a barrier that others miss.
+  /// Runs `kernel` in every thread.
+  /// @throws std::logic_error  if some threads wait at a barrier that others miss.
   static void run(unsigned threads, const std::function<void()>& kernel);
   static void wait();
 
@@ -38,43 +47,64 @@ class Block {
   static inline unsigned thread = 0;
 
  private:
+  struct Context {
+    jmp_buf buffer;
+  };
+  static void run_contexts(unsigned threads);
   static void enter() {
     (*kernel_)();
     ended_[thread] = true;
+    _longjmp(scheduler_, 1);
   }
 
   static inline const std::function<void()>* kernel_ = nullptr;
-  static inline ucontext_t scheduler_;
-  static inline std::vector<ucontext_t> contexts_;
-  static inline std::vector<char> ended_;
+  static inline bool takes_turns_ = false;
+  static inline jmp_buf scheduler_;
+  static inline std::vector<Context> contexts_;
+  static inline std::vector<char> started_, ended_;
 };
 
 inline void Block::wait() {
-  if (has_barriers) swapcontext(&contexts_[thread], &scheduler_);
+  if (!has_barriers) return;
+  if (!takes_turns_) throw BarrierError();
+  if (_setjmp(contexts_[thread].buffer) == 0) _longjmp(scheduler_, 1);
 }
 
+// What a thread stores before its first barrier is stored again by its context.
 inline void Block::run(unsigned threads, const std::function<void()>& kernel) {
+  kernel_ = &kernel;
+  takes_turns_ = false;
+  try {
+    for (thread = 0; thread < threads; ++thread) kernel();
+  } catch (const BarrierError&) {
+    takes_turns_ = true;
+    run_contexts(threads);
+  }
+}
+
+inline void Block::run_contexts(unsigned threads) {
   static std::vector<char> stacks;
   stacks.resize(threads * kStackBytes);
-  kernel_ = &kernel;
-  contexts_.assign(threads, {});
+  contexts_.resize(threads);
+  started_.assign(threads, 0);
   ended_.assign(threads, 0);
-  for (unsigned i = 0; i < threads; ++i) {
-    getcontext(&contexts_[i]);
-    contexts_[i].uc_stack.ss_sp = stacks.data() + i * kStackBytes;
-    contexts_[i].uc_stack.ss_size = kStackBytes;
-    contexts_[i].uc_link = &scheduler_;
-    makecontext(&contexts_[i], &Block::enter, 0);
-  }
   for (bool is_reverse = false; !ended_[0]; is_reverse = !is_reverse) {
     for (unsigned i = 0; i < threads; ++i) {
       thread = is_reverse ? threads - 1 - i : i;
-      ASSERT_FALSE(ended_[thread]) << "thread " << thread << " misses a barrier";
-      swapcontext(&scheduler_, &contexts_[thread]);
+      if (ended_[thread]) throw std::logic_error("a thread misses a barrier of others");
+      if (_setjmp(scheduler_) != 0) continue;  // it waits or has ended
+      if (started_[thread]) _longjmp(contexts_[thread].buffer, 1);
+      started_[thread] = true;
+      ucontext_t first;
+      getcontext(&first);
+      first.uc_stack.ss_sp = stacks.data() + thread * kStackBytes;
+      first.uc_stack.ss_size = kStackBytes;
+      first.uc_link = nullptr;
+      makecontext(&first, &Block::enter, 0);
+      setcontext(&first);
     }
     const auto ended = std::count(ended_.begin(), ended_.end(), 1);
-    ASSERT_TRUE(ended == 0 || ended == threads)
-        << threads - ended << " threads wait for the others";
+    if (ended != 0 && ended != threads) throw std::logic_error("threads wait for others");
   }
 }
 
@@ -85,15 +115,6 @@ struct ThreadIndex {
   } x;
 };
 
-struct Launch {
-  unsigned blocks, threads;
-  std::size_t shared_bytes;
-  cudaStream_t stream;
-};
-inline std::vector<Launch> launches;  // of the test
-inline cudaError_t next_status = cudaSuccess;
-inline int errors_cleared = 0;
-
 }  // namespace software_gpu
 
 inline const software_gpu::ThreadIndex threadIdx;
@@ -101,34 +122,23 @@ inline uint3 blockIdx;
 inline dim3 gridDim;
 
 inline void __syncthreads() { software_gpu::Block::wait(); }
+inline float __expf(float x) { return expf(x); }
+inline float __fdividef(float x, float y) { return x / y; }
 
-extern "C" inline cudaError_t cudaGetLastError() {
-  ++software_gpu::errors_cleared;
-  return cudaSuccess;
-}
-
-// The shared memory of a block, under the name that the kernel has for it.
+// The shared memory of a block, under the name that the kernels have for it.
 namespace torchalgo::cuda {
-namespace {
-alignas(16) unsigned char shared_bytes[software_gpu::kSharedBytes];
+alignas(16) inline unsigned char shared_bytes[software_gpu::kSharedBytes];
 }
-}  // namespace torchalgo::cuda
 
-// The one of the header would hand the kernel to the driver.
-#define cudaLaunchKernelEx launch_in_software
+namespace software_gpu {
 
-template <typename... Parameters, typename... Arguments>
-cudaError_t launch_in_software(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
-                               Arguments... arguments) {
-  using namespace software_gpu;
-  launches.push_back(
-      {config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes, config->stream});
-  if (next_status != cudaSuccess) return std::exchange(next_status, cudaSuccess);
-  EXPECT_LE(config->dynamicSmemBytes, kSharedBytes);
-  gridDim = dim3(std::min(config->gridDim.x, kMostBlocks));
-  for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) {
+/// Runs all blocks of a launch.
+inline void run_grid(dim3 blocks, unsigned threads, const std::function<void()>& kernel) {
+  gridDim = blocks;
+  for (blockIdx.x = 0; blockIdx.x < blocks.x; ++blockIdx.x) {
     std::memset(torchalgo::cuda::shared_bytes, 0xff, kSharedBytes);
-    Block::run(config->blockDim.x, [&] { kernel(arguments...); });
+    Block::run(threads, kernel);
   }
-  return cudaSuccess;
 }
+
+}  // namespace software_gpu

@@ -48,7 +48,7 @@ def cudnn_convolution_transpose(
 
 
 def conv_depthwise2d(
-    x: Tensor, w: Tensor, _: Any, stride: Any, bias: Tensor | None, padding: Any, dilation: Any
+    x: Tensor, w: Tensor, _: Any, bias: Tensor | None, stride: Any, padding: Any, dilation: Any
 ) -> Tensor:
     y = cudnn_convolution(x, w, padding, stride, dilation, x.size(1))
     return y if bias is None else y + bias.view(1, -1, 1, 1)

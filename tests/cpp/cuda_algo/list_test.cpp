@@ -7,8 +7,7 @@
 
 #include "base/error.h"
 #include "cuda/interface.h"
-#include "layout_algo/cuda_tiled.h"
-#include "layout_algo/list.h"
+#include "cuda_algo/list.h"
 #include "profiler/check.h"
 
 namespace torchalgo {
@@ -38,8 +37,9 @@ CudaLibrary fake_library() {
   return library;
 }
 
-Algorithm row_with(const CudaLibrary& library) {
-  return layout::cuda_tiled_of([&library]() -> const CudaLibrary& { return library; });
+Algorithm row_with(const CudaLibrary& library, std::string_view name = "layout.cuda_tiled") {
+  return *find_algorithm(cuda_algorithms([&library]() -> const CudaLibrary& { return library; }),
+                         name);
 }
 
 Device any_gpu() { return {.kind = DeviceKind::kCuda, .name = "any", .isa = "sm_90"}; }
@@ -62,7 +62,7 @@ TEST(CudaTiled, GivesTheLibraryTheSizesThatBringEveryElementToItsPlace) {
 }
 
 TEST(CudaTiled, RunsOnGpusOnly) {
-  const Algorithm row = *find_algorithm(layout_algorithms(), "layout.cuda_tiled");
+  const Algorithm row = *find_algorithm(cuda_algorithms(), "layout.cuda_tiled");
   EXPECT_FALSE(runs_on(row, DeviceKind::kCpu));
   EXPECT_TRUE(runs_on(row, DeviceKind::kCuda));
 }
@@ -78,6 +78,25 @@ TEST(CudaTiled, RefusesWithAReason) {
     EXPECT_EQ(refusal((std::string("transform_f32_n2c5h3w4_") + layouts).c_str()),
               "needs nchw and nhwc");
   EXPECT_EQ(refusal("relu_f32_n2c5h3w4"), "needs a change of layout");
+}
+
+TEST(CudaAlgorithms, RefuseWithAReason) {
+  const CudaLibrary library = fake_library();
+  const auto refusal = [&](const char* name, const char* text) {
+    return row_with(library, name).offer(parse_problem(text), any_gpu()).refusal;
+  };
+  EXPECT_EQ(refusal("cuda.pool", "relu_f32_n2c5h3w4"), "runs poolings only");
+  EXPECT_EQ(refusal("cuda.pointwise", "add_f64_n2c5h3w4"), "needs f32, f16 or bf16, got f64");
+  EXPECT_EQ(refusal("cuda.pointwise", "add_f32_n64c1024h1024w32"),
+            "needs tensors of fewer than 2^31 elements");
+  EXPECT_EQ(refusal("cuda.concat", "concat_f32_n1c2x4h3w4_shuffle2"), "does not shuffle channels");
+  EXPECT_EQ(refusal("cuda.slice", "concat_f32_n1c2x4h3w4"), "runs slices only");
+  EXPECT_EQ(refusal("cuda.depthwise", "fwd_f32_n1c8h9w9_k8r3s3_st1x1_pad1x1_dil1x1_g4"),
+            "runs 2-D depthwise forward convolutions only");
+  EXPECT_EQ(refusal("cuda.depthwise", "fwd_f32_n1c8h9w9_k8r3s3_st1x1_pad1x1_dil1x1_g8+gelu"),
+            "has no activation but ReLU, ReLU6, clamp, Hardswish and SiLU");
+  EXPECT_EQ(refusal("cuda.depthwise", "fwd_f32_n1c8h9w9_k8r3s3_st1x1_pad1x1_dil1x1_g8+relu+add"),
+            "takes bias, then add, then an activation as its epilogue");
 }
 
 TEST(CudaTiled, SaysWhatItsLibraryLacks) {

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cuda/elements.h"
+
+namespace torchalgo::cuda {
+
+// The vectors of b and shift that belong to a vector of a, as indices.
+struct Operands {
+  std::uint32_t second, shift;
+};
+
+__device__ inline Operands operands_of(const Pointwise& pointwise, std::uint32_t index,
+                                       std::uint32_t vectors) {
+  if (pointwise.kind == Pointwise::kAffine) return {index % vectors, index % vectors};
+  if (!pointwise.channelwise) return {index, 0};
+  const std::uint32_t image = index / (vectors * static_cast<std::uint32_t>(pointwise.pixels));
+  return {image * vectors + index % vectors, 0};
+}
+
+__device__ inline float combined(int kind, float a, float b, float shift) {
+  switch (kind) {
+    case Pointwise::kAdd:
+      return a + b;
+    case Pointwise::kSub:
+      return a - b;
+    case Pointwise::kMul:
+      return a * b;
+    case Pointwise::kAffine:
+      return a * b + shift;
+    default:
+      return a;
+  }
+}
+
+// `vectors` is the number of vectors of the c channels of a pixel.
+template <typename T, int kCount>
+__global__ void __launch_bounds__(kThreads)
+    pointwise(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict__ shift,
+              T* __restrict__ dst, Pointwise problem, std::uint32_t vectors, std::uint32_t items) {
+  const std::uint32_t index = thread_index();
+  if (index >= items) return;
+  const Operands operands = operands_of(problem, index, vectors);
+  const auto at = [](std::uint32_t vector) { return static_cast<std::int64_t>(vector) * kCount; };
+  auto values = load<kCount>(a + at(index));
+  Vector<T, kCount> second = values, third = values;
+  if (b != nullptr) second = load<kCount>(b + at(operands.second));
+  if (shift != nullptr) third = load<kCount>(shift + at(operands.shift));
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const float result = combined(problem.kind, cast<float>(values.elements[i]),
+                                  cast<float>(second.elements[i]), cast<float>(third.elements[i]));
+    values.elements[i] = cast<T>(activated(result, problem.activation));
+  }
+  store(dst + at(index), values);
+}
+
+namespace {
+
+template <typename T, int kCount>
+int enqueue_pointwise(const Pointwise& problem, std::int64_t elements, const T* a, const T* b,
+                      const T* shift, T* dst, void* stream) {
+  return enqueue_for_each(elements / kCount, stream, pointwise<T, kCount>, a, b, shift, dst,
+                          problem, static_cast<std::uint32_t>(problem.c / kCount),
+                          static_cast<std::uint32_t>(elements / kCount));
+}
+
+bool is_valid(const Pointwise& problem, const void* b, const void* shift) {
+  const bool is_affine = problem.kind == Pointwise::kAffine;
+  return Pointwise::kActivation <= problem.kind && problem.kind <= Pointwise::kAffine &&
+         (b == nullptr) == (problem.kind == Pointwise::kActivation) &&
+         (shift == nullptr) == !is_affine && is_activation(problem.activation) &&
+         is_small_enough(problem.n, problem.pixels, problem.c);
+}
+
+}  // namespace
+}  // namespace torchalgo::cuda
+
+int torchalgo_cuda_pointwise(const torchalgo::cuda::Pointwise* pointwise, const void* a,
+                             const void* b, const void* shift, void* dst, void* stream) {
+  using namespace torchalgo::cuda;
+  if (!is_valid(*pointwise, b, shift)) return kInvalid;
+  return with_type(pointwise->type, [&](auto element) {
+    using T = decltype(element);
+    const bool by_channel = pointwise->kind == Pointwise::kAffine || pointwise->channelwise;
+    const std::int64_t elements = std::int64_t{pointwise->n} * pointwise->pixels * pointwise->c;
+    // Without channels, all elements are one row.
+    const auto row_bytes =
+        static_cast<std::int64_t>(sizeof(T)) * (by_channel ? pointwise->c : elements);
+    bool is_wide = true;
+    for (const void* each : {a, b, shift, static_cast<const void*>(dst)})
+      is_wide = is_wide && is_aligned(each, row_bytes, 16);
+    const auto run = [&](auto enqueue) {
+      return enqueue(*pointwise, elements, static_cast<const T*>(a), static_cast<const T*>(b),
+                     static_cast<const T*>(shift), static_cast<T*>(dst), stream);
+    };
+    return is_wide ? run(enqueue_pointwise<T, kWidest<T>>) : run(enqueue_pointwise<T, 1>);
+  });
+}

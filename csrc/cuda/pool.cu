@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <type_traits>
+
+#include "cuda/elements.h"
+
+namespace torchalgo::cuda {
+
+// The larger one of two vectors; a NaN is larger than any number.
+template <typename T, int kCount>
+__device__ Vector<T, kCount> largest(Vector<T, kCount> a, const Vector<T, kCount>& b) {
+  if constexpr (kCount == 1 || sizeof(T) == 4) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float x = cast<float>(a.elements[i]), y = cast<float>(b.elements[i]);
+      if (y > x || y != y) a.elements[i] = b.elements[i];
+    }
+  } else {
+    using Pair = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
+    auto* const pairs = reinterpret_cast<Pair*>(a.elements);
+    const auto* const others = reinterpret_cast<const Pair*>(b.elements);
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) pairs[i] = __hmax2_nan(pairs[i], others[i]);
+  }
+  return a;
+}
+
+// The element of dst that a thread computes, from channel `c` on, and its window.
+struct Place {
+  std::uint32_t image, row, column, c;
+};
+
+template <int kCount>
+__device__ Place place_of(const Pool& pool, std::uint32_t index) {
+  const auto vectors = static_cast<std::uint32_t>(pool.c / kCount);
+  const auto columns = static_cast<std::uint32_t>(pool.q),
+             rows = static_cast<std::uint32_t>(pool.p);
+  const std::uint32_t pixel = index / vectors, line = pixel / columns;
+  return {line / rows, line % rows, pixel % columns, index % vectors * kCount};
+}
+
+// kWindow is the side of the window, so that its loads are on their way at once; 0 for any other.
+template <typename T, int kCount, int kWindow>
+__global__ void __launch_bounds__(kThreads)
+    max_pool(const T* __restrict__ src, T* __restrict__ dst, Pool pool, std::uint32_t items) {
+  const std::uint32_t index = thread_index();
+  if (index >= items) return;
+  const Place at = place_of<kCount>(pool, index);
+  const int top = static_cast<int>(at.row) * pool.stride_h - pool.pad_h;
+  const int left = static_cast<int>(at.column) * pool.stride_w - pool.pad_w;
+  const T* const image =
+      src + static_cast<std::int64_t>(at.image) * pool.h * pool.w * pool.c + at.c;
+  Vector<T, kCount> best;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) best.elements[i] = cast<T>(-INFINITY);
+  const Vector<T, kCount> least = best;
+  const int rows = kWindow > 0 ? kWindow : pool.r, columns = kWindow > 0 ? kWindow : pool.s;
+#pragma unroll
+  for (int i = 0; i < rows; ++i) {
+    const int y = top + i * pool.dilation_h;
+#pragma unroll
+    for (int j = 0; j < columns; ++j) {
+      const int x = left + j * pool.dilation_w;
+      const bool is_inside = y >= 0 && y < pool.h && x >= 0 && x < pool.w;
+      const auto offset = (static_cast<std::int64_t>(y) * pool.w + x) * pool.c;
+      best = largest(best, is_inside ? load<kCount>(image + offset) : least);
+    }
+  }
+  store(dst + static_cast<std::int64_t>(index) * kCount, best);
+}
+
+// The rows or columns of an image that a window covers, and the number by which it divides.
+struct Span {
+  int begin, end, divisor;
+};
+
+__device__ inline Span span_of(int index, int stride, int pad, int window, int size, bool padded) {
+  const int from = index * stride - pad;
+  const int to = from + window < size + pad ? from + window : size + pad;
+  const int begin = from > 0 ? from : 0, end = to < size ? to : size;
+  return {begin, end, padded ? to - from : end - begin};
+}
+
+__device__ inline Span adaptive_span(int index, int size, int parts) {
+  const auto first = static_cast<std::int64_t>(index) * size;
+  const int begin = static_cast<int>(first / parts);
+  const int end = static_cast<int>((first + size + parts - 1) / parts);
+  return {begin, end, end - begin};
+}
+
+template <typename T, int kCount>
+__global__ void __launch_bounds__(kThreads)
+    average_pool(const T* __restrict__ src, T* __restrict__ dst, Pool pool, std::uint32_t items) {
+  const std::uint32_t index = thread_index();
+  if (index >= items) return;
+  const Place at = place_of<kCount>(pool, index);
+  const int row = static_cast<int>(at.row), column = static_cast<int>(at.column);
+  const bool is_adaptive = pool.kind == Pool::kAdaptive, padded = pool.kind == Pool::kAveragePadded;
+  const Span y = is_adaptive ? adaptive_span(row, pool.h, pool.p)
+                             : span_of(row, pool.stride_h, pool.pad_h, pool.r, pool.h, padded);
+  const Span x = is_adaptive ? adaptive_span(column, pool.w, pool.q)
+                             : span_of(column, pool.stride_w, pool.pad_w, pool.s, pool.w, padded);
+  const T* const image =
+      src + static_cast<std::int64_t>(at.image) * pool.h * pool.w * pool.c + at.c;
+  float sums[kCount] = {};
+  for (int i = y.begin; i < y.end; ++i) {
+#pragma unroll 4
+    for (int j = x.begin; j < x.end; ++j) {
+      const auto values =
+          load<kCount>(image + (static_cast<std::int64_t>(i) * pool.w + j) * pool.c);
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) sums[k] += cast<float>(values.elements[k]);
+    }
+  }
+  const auto divisor = static_cast<float>(static_cast<std::int64_t>(y.divisor) * x.divisor);
+  Vector<T, kCount> result;
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) result.elements[k] = cast<T>(sums[k] / divisor);
+  store(dst + static_cast<std::int64_t>(index) * kCount, result);
+}
+
+// One block has the mean of an image for kMeanVectors neighbouring vectors of channels: 128 bytes
+// of each pixel. Its threads share the pixels.
+inline constexpr int kMeanVectors = 8, kMeanThreads = 1024;
+
+template <typename T, int kCount>
+__global__ void __launch_bounds__(kMeanThreads)
+    mean_with_barriers(const T* __restrict__ src, T* __restrict__ dst, int pixels, int c) {
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  auto* const shared = reinterpret_cast<float*>(shared_bytes);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int vectors = c / kCount, blocks = (vectors + kMeanVectors - 1) / kMeanVectors;
+  const int image = static_cast<int>(blockIdx.x) / blocks;
+  const int vector = static_cast<int>(blockIdx.x) % blocks * kMeanVectors + thread % kMeanVectors;
+  constexpr int kStep = kMeanThreads / kMeanVectors;
+  float sums[kCount] = {};
+  if (vector < vectors) {
+    const T* const from = src + (static_cast<std::int64_t>(image) * pixels * c + vector * kCount);
+#pragma unroll 4
+    for (int pixel = thread / kMeanVectors; pixel < pixels; pixel += kStep) {
+      const auto values = load<kCount>(from + static_cast<std::int64_t>(pixel) * c);
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) sums[k] += cast<float>(values.elements[k]);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) shared[k * kMeanThreads + thread] = sums[k];
+  // Halves add up to the first kMeanVectors threads.
+  for (int half = kMeanThreads / 2; half >= kMeanVectors; half /= 2) {
+    __syncthreads();
+    if (thread < half) {
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) {
+        shared[k * kMeanThreads + thread] += shared[k * kMeanThreads + thread + half];
+      }
+    }
+  }
+  if (thread >= kMeanVectors || vector >= vectors) return;
+  Vector<T, kCount> result;
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    result.elements[k] = cast<T>(shared[k * kMeanThreads + thread] / static_cast<float>(pixels));
+  }
+  store(dst + (static_cast<std::int64_t>(image) * c + vector * kCount), result);
+}
+
+namespace {
+
+// Returns whether `pool` is the mean of each image. The window of a kAverage then has no padding.
+bool is_mean(const Pool& pool) {
+  if (pool.kind == Pool::kMax || pool.p != 1 || pool.q != 1) return false;
+  return pool.kind == Pool::kAdaptive ||
+         (pool.pad_h == 0 && pool.pad_w == 0 && pool.r == pool.h && pool.s == pool.w);
+}
+
+template <typename T, int kCount>
+int enqueue_pool(const Pool& pool, const T* src, T* dst, void* stream) {
+  const int vectors = pool.c / kCount;
+  if (is_mean(pool)) {
+    const std::int64_t blocks =
+        std::int64_t{pool.n} * ((vectors + kMeanVectors - 1) / kMeanVectors);
+    return enqueue(blocks, kMeanThreads, sizeof(float) * kMeanThreads * kCount, stream,
+                   mean_with_barriers<T, kCount>, src, dst, pool.h * pool.w, pool.c);
+  }
+  const std::int64_t items = std::int64_t{pool.n} * pool.p * pool.q * vectors;
+  const auto launch = [&](auto kernel) {
+    return enqueue_for_each(items, stream, kernel, src, dst, pool,
+                            static_cast<std::uint32_t>(items));
+  };
+  if (pool.kind != Pool::kMax) return launch(average_pool<T, kCount>);
+  if (pool.r == 3 && pool.s == 3) return launch(max_pool<T, kCount, 3>);
+  if (pool.r == 2 && pool.s == 2) return launch(max_pool<T, kCount, 2>);
+  return launch(max_pool<T, kCount, 0>);
+}
+
+bool is_valid(const Pool& pool) {
+  return Pool::kMax <= pool.kind && pool.kind <= Pool::kAdaptive &&
+         is_small_enough(pool.n, pool.h, pool.w, pool.c) &&
+         is_small_enough(pool.n, pool.p, pool.q, pool.c) && pool.h > 0 && pool.w > 0 &&
+         std::min({pool.r, pool.s, pool.stride_h, pool.stride_w, pool.dilation_h,
+                   pool.dilation_w}) > 0 &&
+         pool.pad_h >= 0 && pool.pad_w >= 0;
+}
+
+}  // namespace
+}  // namespace torchalgo::cuda
+
+int torchalgo_cuda_pool(const torchalgo::cuda::Pool* pool, const void* src, void* dst,
+                        void* stream) {
+  using namespace torchalgo::cuda;
+  if (!is_valid(*pool)) return kInvalid;
+  return with_type(pool->type, [&](auto element) {
+    using T = decltype(element);
+    const auto* const from = static_cast<const T*>(src);
+    auto* const to = static_cast<T*>(dst);
+    const auto row_bytes = static_cast<std::int64_t>(sizeof(T)) * pool->c;
+    return is_aligned(src, row_bytes, 16) && is_aligned(dst, row_bytes, 16)
+               ? enqueue_pool<T, kWidest<T>>(*pool, from, to, stream)
+               : enqueue_pool<T, 1>(*pool, from, to, stream);
+  });
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+
+#include "cuda/elements.h"
+
+namespace torchalgo::cuda {
+
+// Rows in vectors: where each part begins in a row of dst.
+struct RowsInVectors {
+  int parts = 0;
+  const void* src[Rows::kMostParts] = {};
+  std::uint32_t pitch[Rows::kMostParts] = {}, begin[Rows::kMostParts + 1] = {};
+};
+
+template <typename V>
+__global__ void __launch_bounds__(kThreads)
+    join_rows(V* __restrict__ dst, const __grid_constant__ RowsInVectors rows,
+              std::uint32_t items) {
+  const std::uint32_t index = thread_index();
+  if (index >= items) return;
+  const std::uint32_t width = rows.begin[rows.parts];
+  const std::uint32_t row = index / width, column = index % width;
+  int part = 0, end = rows.parts;  // the part that has the column is in [part, end)
+  while (end - part > 1) {
+    const int middle = (part + end) / 2;
+    (rows.begin[middle] <= column ? part : end) = middle;
+  }
+  const auto* const src = static_cast<const V*>(rows.src[part]);
+  dst[index] = src[static_cast<std::int64_t>(row) * rows.pitch[part] + (column - rows.begin[part])];
+}
+
+namespace {
+
+template <typename V>
+int enqueue_rows(const Rows& rows, void* dst, void* stream) {
+  const int elements = static_cast<int>(sizeof(V)) / rows.element_bytes;
+  RowsInVectors own;
+  own.parts = rows.parts;
+  for (int i = 0; i < rows.parts; ++i) {
+    const Rows::Part& part = rows.part[i];
+    own.src[i] = part.src;
+    own.pitch[i] = static_cast<std::uint32_t>(part.pitch / elements);
+    own.begin[i + 1] = own.begin[i] + static_cast<std::uint32_t>(part.width / elements);
+  }
+  const std::int64_t items = std::int64_t{rows.rows} * own.begin[rows.parts];
+  return enqueue_for_each(items, stream, join_rows<V>, static_cast<V*>(dst), own,
+                          static_cast<std::uint32_t>(items));
+}
+
+// Returns the largest power of two that divides all sizes and addresses in bytes, at most 16.
+int vector_bytes(const Rows& rows, const void* dst) {
+  std::uintptr_t all = reinterpret_cast<std::uintptr_t>(dst) | 16U;
+  for (int i = 0; i < rows.parts; ++i) {
+    const Rows::Part& part = rows.part[i];
+    const auto bytes = [&](int size) {
+      return static_cast<std::uintptr_t>(size) * rows.element_bytes;
+    };
+    all |= reinterpret_cast<std::uintptr_t>(part.src) | bytes(part.width) | bytes(part.pitch);
+  }
+  return static_cast<int>(all & (~all + 1));
+}
+
+bool is_valid(const Rows& rows) {
+  if ((rows.element_bytes != 2 && rows.element_bytes != 4) || rows.parts < 1 ||
+      rows.parts > Rows::kMostParts || rows.rows < 0) {
+    return false;
+  }
+  std::int64_t width = 0;
+  for (int i = 0; i < rows.parts; ++i) {
+    const Rows::Part& part = rows.part[i];
+    if (part.width < 0 || part.pitch < part.width || !is_small_enough(rows.rows, part.pitch))
+      return false;
+    width += part.width;
+  }
+  return rows.rows * width < kMostElements;
+}
+
+}  // namespace
+}  // namespace torchalgo::cuda
+
+int torchalgo_cuda_rows(const torchalgo::cuda::Rows* rows, void* dst, void* stream) {
+  using namespace torchalgo::cuda;
+  if (!is_valid(*rows)) return kInvalid;
+  switch (vector_bytes(*rows, dst)) {
+    case 16:
+      return enqueue_rows<uint4>(*rows, dst, stream);
+    case 8:
+      return enqueue_rows<uint2>(*rows, dst, stream);
+    case 4:
+      return enqueue_rows<std::uint32_t>(*rows, dst, stream);
+    case 2:
+      return rows->element_bytes == 2 ? enqueue_rows<std::uint16_t>(*rows, dst, stream) : kInvalid;
+    default:
+      return kInvalid;
+  }
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <functional>
+
+#include "ir/algorithm.h"
+#include "provider/cuda_library.h"
+
+namespace torchalgo {
+
+/// Returns the algorithms that run our kernels for GPUs (csrc/cuda). They compute what cuDNN has
+/// no engine for, in one launch and mostly in nhwc.
+[[nodiscard]] const Algorithms& cuda_algorithms();
+
+/// Returns the same algorithms with the kernels of `library`, which is called at the first problem
+/// of a GPU.
+[[nodiscard]] Algorithms cuda_algorithms(const std::function<const CudaLibrary&()>& library);
+
+}  // namespace torchalgo

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Compiles the kernels of csrc/cuda as C++, and runs csrc/cuda_algo with them on the CPU.
+#if __has_include(<crt/host_defines.h>)  // of a CUDA toolkit
+#include <ATen/ATen.h>
+
+#include "base/error.h"
+#include "cuda/launches.h"
+#include "cuda_algo/list.h"
+#include "ir/activations.h"
+#include "profiler/check.h"
+#pragma GCC diagnostic ignored "-Wunknown-pragmas"  // unroll
+#include "cuda/depthwise.cu"
+#include "cuda/pointwise.cu"
+#include "cuda/pool.cu"
+#include "cuda/rows.cu"
+
+namespace torchalgo {
+namespace {
+
+using software_gpu::launches;
+
+const CudaLibrary& software_library() {
+  static const CudaLibrary kLibrary = [] {
+    CudaLibrary library;
+    library.transform = [](auto...) { return 1; };
+    library.pool = torchalgo_cuda_pool;
+    library.pointwise = torchalgo_cuda_pointwise;
+    library.rows = torchalgo_cuda_rows;
+    library.depthwise = torchalgo_cuda_depthwise;
+    return library;
+  }();
+  return kLibrary;
+}
+
+// The algorithms on the CPU, where their tensors are in the tests.
+Algorithms algorithms_on_the_cpu() {
+  Algorithms all = cuda_algorithms(software_library);
+  for (Algorithm& algorithm : all) algorithm.runs_on_cpu = true;
+  return all;
+}
+
+class CudaKernels : public testing::Test {
+ protected:
+  void SetUp() override {
+    launches.clear();
+    software_gpu::most_blocks = ~0U;
+    software_gpu::errors_cleared = 0;
+  }
+
+  // The full check of a primitive: errors beside f64, NaN, memory before and after its tensors.
+  static void expect_right(const std::string& text, std::size_t primitives = 1) {
+    const Algorithms all = algorithms_on_the_cpu();
+    const Problem problem = parse_problem(text);
+    std::vector<Primitive> offered;
+    for (const Algorithm& algorithm : all) {
+      for (Primitive& each : algorithm.offer(problem, {}).primitives)
+        offered.push_back(std::move(each));
+    }
+    ASSERT_EQ(offered.size(), primitives) << text;
+    const auto results = check_primitives(all, problem, offered, 1e-5);
+    for (std::size_t i = 0; i < offered.size(); ++i)
+      EXPECT_EQ(results[i].failure, "") << to_string(offered[i]) << " on " << text;
+  }
+
+  static void expect_right_in_each_type(const std::string& before, const std::string& after,
+                                        std::size_t primitives = 1) {
+    for (const char* type : {"_f32_", "_f16_", "_bf16_"})
+      expect_right(before + type + after, primitives);
+  }
+};
+
+TEST_F(CudaKernels, PoolInEachWindow) {
+  // 24 channels are vectors in each type, 5 are none.
+  for (const char* sizes : {"n2c24h9w11", "n2c5h7w6"}) {
+    for (const char* window :
+         {"_r3s3_st2x2_pad1x1_dil1x1", "_r2s2_st2x2_pad0x0_dil1x1", "_r3s2_st1x2_pad1x0_dil1x1",
+          "_r3s3_st2x2_pad0x0_dil1x1_ceil", "_r3s3_st1x1_pad0x0_dil2x2"}) {
+      expect_right_in_each_type("maxpool", std::string(sizes) + window);
+    }
+    for (const char* window :
+         {"_r3s3_st2x2_pad1x1", "_r3s3_st2x2_pad1x1_ceil", "_r2s3_st1x1_pad1x1_exclpad"})
+      expect_right_in_each_type("avgpool", std::string(sizes) + window);
+    for (const char* window : {"_p1q1", "_p3q2", "_p20q20"})
+      expect_right_in_each_type("avgpool", std::string(sizes) + window);
+  }
+}
+
+TEST_F(CudaKernels, MeanOfAnImageLargerThanABlock) {
+  expect_right("avgpool_f16_n2c136h40w41_p1q1");
+  EXPECT_EQ(launches[0].blocks, 2U * 3);  // 17 vectors, 8 in a block
+  EXPECT_EQ(launches[0].threads, 1024U);
+}
+
+TEST_F(CudaKernels, PointwiseWithEachActivation) {
+  for (const auto& [kind, name] : kPostOps) {
+    if (!is_activation(PostOp(kind))) continue;
+    const std::string numbers = kind == PostOp::kClamp ? "-1x1.5" : number_count(kind) ? "0.3" : "";
+    const std::string text = std::string(name) + numbers;
+    expect_right_in_each_type(text, "n2c24h3w5", 2);  // nchw and nhwc
+    expect_right("mul_f32_n2c5h3w4+" + text, 2);
+  }
+}
+
+TEST_F(CudaKernels, PointwiseWithTwoOperands) {
+  for (const char* sizes : {"n2c24h3w5", "n3c5h3w4"}) {
+    for (const char* kind : {"add", "mul", "sub"}) {
+      expect_right_in_each_type(kind, sizes, 2);
+      expect_right_in_each_type(kind, std::string(sizes) + "+relu", 2);
+    }
+    for (const char* kind : {"add", "mul"})
+      expect_right_in_each_type(kind, std::string(sizes) + "_channelwise");
+    expect_right_in_each_type("mul", std::string(sizes) + "_channelwise+silu");
+    expect_right_in_each_type("scaleshift", sizes);
+    expect_right_in_each_type("scaleshift", std::string(sizes) + "+relu");
+  }
+}
+
+TEST_F(CudaKernels, ConcatAndSlice) {
+  for (const char* channels : {"c8x16x24", "c3x8x1", "c4x2", "c2x2", "c6"}) {
+    expect_right_in_each_type("concat", std::string("n2") + channels + "h3w4", 2);
+  }
+  std::string many = "n2c8";
+  for (int i = 1; i < 64; ++i) many += i % 3 == 0 ? "x4" : "x2";
+  expect_right("concat_f16_" + many + "h2w3", 2);
+  const Problem too_many = parse_problem("concat_f16_" + many + "x2h2w3");
+  for (const Algorithm& algorithm : algorithms_on_the_cpu())
+    EXPECT_TRUE(algorithm.offer(too_many, {}).primitives.empty()) << algorithm.name;
+  for (const char* part : {"_k16from8", "_k5from3", "_k24from0", "_k4from4"})
+    expect_right_in_each_type("slice", std::string("n2c24h3w5") + part, 2);
+}
+
+TEST_F(CudaKernels, DepthwiseInEachWindow) {
+  for (const char* window :
+       {"r3s3_st1x1_pad1x1_dil1x1", "r3s3_st2x2_pad1x1_dil1x1", "r5s5_st1x1_pad2x2_dil1x1",
+        "r5s5_st2x2_pad2x2_dil1x1", "r7s7_st1x1_pad3x3_dil1x1", "r7s7_st2x2_pad3x3_dil1x1",
+        "r3s3_st1x1_pad2x2_dil2x2", "r3s3_st3x3_pad0x0_dil1x1", "r1s3_st1x1_pad0x1_dil1x1",
+        "r2s4_st1x2_pad1x1_dil1x1", "r3s3_st2x2_pad0x0x1x1_dil1x1"}) {
+    expect_right_in_each_type("fwd", std::string("n2c24h7w9_k24") + window + "_g24+bias+add+silu");
+    expect_right("fwd_f16_n1c5h7w6_k5" + std::string(window) + "_g5");
+  }
+}
+
+TEST_F(CudaKernels, DepthwiseWithEachEpilogue) {
+  for (const char* epilogue :
+       {"+bias", "+add", "+relu", "+bias+relu6", "+clamp-1x1", "+hardswish"}) {
+    const std::string text = "n1c16h4w5_k16r3s3_st1x1_pad1x1_dil1x1_g16";
+    expect_right_in_each_type("fwd", text + epilogue);
+  }
+}
+
+TEST_F(CudaKernels, LaunchOnTheCallersStreamAndReturnItsError) {
+  const auto stream = reinterpret_cast<void*>(0x1234);
+  float value = 0;
+  cuda::Pointwise relu{.activation = {.kind = 0}};
+  EXPECT_EQ(torchalgo_cuda_pointwise(&relu, &value, nullptr, nullptr, &value, stream), 0);
+  ASSERT_EQ(launches.size(), 1U);
+  EXPECT_EQ(launches[0].stream, stream);
+  software_gpu::next_status = cudaErrorLaunchOutOfResources;
+  EXPECT_EQ(torchalgo_cuda_pointwise(&relu, &value, nullptr, nullptr, &value, stream),
+            cudaErrorLaunchOutOfResources);
+  EXPECT_EQ(software_gpu::errors_cleared, 1);
+}
+
+TEST_F(CudaKernels, LaunchNothingForNoElementsAndForWrongArguments) {
+  float value = 0;
+  const cuda::Pointwise none{.n = 0};
+  EXPECT_EQ(torchalgo_cuda_pointwise(&none, &value, nullptr, nullptr, &value, nullptr), 0);
+  const cuda::Pointwise no_second{.kind = cuda::Pointwise::kAdd};
+  const cuda::Pointwise unknown{.activation = {.kind = 99}};
+  for (const cuda::Pointwise& wrong : {no_second, unknown, cuda::Pointwise{.type = 3}})
+    EXPECT_EQ(torchalgo_cuda_pointwise(&wrong, &value, nullptr, nullptr, &value, nullptr), 1);
+  for (const cuda::Pool& wrong :
+       {cuda::Pool{.kind = 4}, cuda::Pool{.type = 3}, cuda::Pool{.c = -1},
+        cuda::Pool{.stride_h = 0}, cuda::Pool{.n = 1 << 20, .h = 1 << 20}})
+    EXPECT_EQ(torchalgo_cuda_pool(&wrong, &value, &value, nullptr), 1);
+  cuda::Rows rows{.rows = 1, .parts = 1};
+  rows.part[0] = {&value, 2, 1};  // a row is longer than the distance to the next
+  EXPECT_EQ(torchalgo_cuda_rows(&rows, &value, nullptr), 1);
+  const cuda::Depthwise gelu{.activation = {.kind = 7}};
+  EXPECT_EQ(torchalgo_cuda_depthwise(&gelu, &value, &value, nullptr, nullptr, &value, nullptr), 1);
+  EXPECT_TRUE(launches.empty());
+}
+
+}  // namespace
+}  // namespace torchalgo
+
+#endif
