@@ -66,8 +66,7 @@ MODELLED = "all and own kernels"
 def with_own_kernels(table: Table, device: _C.Device, peaks: GpuPeaks) -> Table:
     """Returns the table with the kernels of csrc/cuda, which did not exist when it was recorded.
 
-    Their costs are modelled: LAUNCH_NS and the bytes at the highest rate. Recorded pointwise
-    kernels took this time.
+    Their costs are modelled: LAUNCH_NS, and the bytes at the highest rate.
     """
     found = _C.find_candidates(table.graph, 1 << 30, device, False, True, False, False)
     assert len(found.by_anchor) == len(table.found.by_anchor)

@@ -9,7 +9,8 @@ namespace torchalgo::cuda {
 template <int kWindow>
 inline constexpr int kStrip = kWindow > 0 ? 4 : 1;
 
-// The activations that need few instructions. Each of the many elements of a thread has a copy.
+// The activations of few instructions, since their code is repeated for each element of a vector.
+// SiLU uses CUDA's fast approximations, unlike activated().
 enum class Gate : int { kNone, kHardswish, kSilu };
 struct ShortActivation {
   float low = -INFINITY, high = INFINITY;  // clamps x first
@@ -41,8 +42,8 @@ struct Sums {
   }
 };
 
-// kWindow is the number of columns of the filter, with kStride between windows and no dilation of
-// columns. If kWindow is 0, the filter is any other one.
+// kWindow is the width of the filter and kStride the stride of columns, which are not dilated. If
+// kWindow is 0, all of these are read at run time.
 template <typename T, int kCount, int kWindow, int kStride>
 __global__ void __launch_bounds__(kThreads, kWindow > 0 ? 2 : 4)
     depthwise(const T* __restrict__ src, const T* __restrict__ weights, const T* __restrict__ bias,

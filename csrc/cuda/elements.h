@@ -42,7 +42,7 @@ struct alignas(sizeof(T) * kCount) Vector {
   T elements[kCount];
 };
 
-/// The elements of the widest load, of 16 bytes.
+/// The elements of a load of 16 bytes, the widest one here.
 template <typename T>
 inline constexpr int kWidest = 16 / static_cast<int>(sizeof(T));
 
@@ -114,16 +114,17 @@ __device__ inline float activated(float x, const Activation& activation) {
   }
 }
 
-/// The threads of a block of a kernel that has one thread per vector.
+/// The threads of a block of each kernel without shared memory.
 inline constexpr unsigned kThreads = 256;
 
 /// The number of the running thread among those of all blocks.
 __device__ inline std::uint32_t thread_index() { return blockIdx.x * kThreads + threadIdx.x; }
 
-/// Enqueues `kernel`, and returns CUDA's status.
+/// Enqueues `kernel`, unless there are no blocks, and returns CUDA's status.
 template <typename... Parameters>
 int enqueue(std::int64_t blocks, unsigned threads, std::size_t shared_bytes, void* stream,
             void (*kernel)(Parameters...), const Parameters&... arguments) {
+  if (blocks == 0) return static_cast<int>(cudaSuccess);
   cudaLaunchConfig_t config{};  // instead of <<<>>>, which the C++ compiler of the test lacks
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(threads);
@@ -134,11 +135,10 @@ int enqueue(std::int64_t blocks, unsigned threads, std::size_t shared_bytes, voi
   return static_cast<int>(status);
 }
 
-/// Enqueues `kernel` with a thread for each of `items`, at most kMostElements.
+/// Enqueues `kernel` with a thread for each of `items`.
 template <typename... Parameters>
 int enqueue_for_each(std::int64_t items, void* stream, void (*kernel)(Parameters...),
                      const Parameters&... arguments) {
-  if (items == 0) return static_cast<int>(cudaSuccess);
   return enqueue((items + kThreads - 1) / kThreads, kThreads, 0, stream, kernel, arguments...);
 }
 
@@ -148,7 +148,7 @@ inline constexpr int kInvalid = static_cast<int>(cudaErrorInvalidValue);
 template <typename... Sizes>
 bool is_small_enough(Sizes... sizes) {
   std::int64_t elements = 1;
-  return ((sizes >= 0 && (elements *= sizes) < kMostElements) && ...);
+  return ((sizes >= 0 && (elements *= sizes) < kElementLimit) && ...);
 }
 
 /// Calls `run` with a value of the C++ type of `type`, and returns its result;

@@ -7,15 +7,16 @@
 // is built only where nvcc is.
 //
 // Each function of a kernel enqueues one launch on `stream` (cudaStream_t) of the current device,
-// and returns a cudaError_t: 1 (cudaErrorInvalidValue) for arguments that it does not describe.
-// Tensors are dense and do not overlap. Sizes are >= 0, and no tensor has kMostElements or more.
+// or none if the result is empty. It returns a cudaError_t: 1 (cudaErrorInvalidValue) for arguments
+// that it does not describe. Tensors are dense, except the sources of Rows, and the result overlaps
+// no input. Sizes are >= 0, and every tensor has fewer than kElementLimit elements.
 
 namespace torchalgo::cuda {
 
 inline constexpr int kInterfaceAbi = 3;  // raised when a signature below changes
 
-/// Indices of elements are numbers of 32 bits.
-inline constexpr std::int64_t kMostElements = std::int64_t{1} << 31;
+/// Numbers of elements and threads fit 32 bits.
+inline constexpr std::int64_t kElementLimit = std::int64_t{1} << 31;
 
 enum ElementType : int { kFloat = 0, kHalf = 1, kBfloat16 = 2 };
 
@@ -26,8 +27,8 @@ struct Activation {
 };
 
 /// A pooling of src [n, h, w, c] to dst [n, p, q, c]. Window (i, j) begins at row i * stride_h -
-/// pad_h and column j * stride_w - pad_w, and has r x s elements. Those outside of the image count
-/// for nothing.
+/// pad_h and column j * stride_w - pad_w, and has r x s elements. Those outside of the image are
+/// ignored; only kAveragePadded counts the padding in its divisor.
 struct Pool {
   enum Kind : int {
     kMax,            // a NaN in the window is the maximum
@@ -57,12 +58,12 @@ struct Pointwise {
 };
 
 /// Rows that are written side by side: dst [rows, sum of widths]. Row i of part k begins at element
-/// i * pitch of its src. Nothing but bytes is moved.
+/// i * row_stride of its src. Bytes are copied without a conversion.
 struct Rows {
   static constexpr int kMostParts = 64;
   struct Part {
     const void* src = nullptr;
-    int width = 0, pitch = 0;  // in elements
+    int width = 0, row_stride = 0;  // in elements
   };
   int element_bytes = 4;  // or 2
   int rows = 0, parts = 0;
@@ -90,7 +91,7 @@ int torchalgo_cuda_abi();
 
 /// dst [images, cols, rows] = transpose of src [images, rows, cols]. Elements are cast from
 /// src_type to dst_type with rounding to nearest even. The types are equal, or one of them is
-/// kFloat. The product of the sizes fits int64, and may be kMostElements or more.
+/// kFloat. The product of the sizes fits int64, and may be kElementLimit or more.
 int torchalgo_cuda_transform(const void* src, void* dst, int src_type, int dst_type,
                              std::int64_t images, std::int64_t rows, std::int64_t cols,
                              void* stream);

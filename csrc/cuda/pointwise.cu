@@ -68,6 +68,8 @@ bool is_valid(const Pointwise& problem, const void* b, const void* shift) {
   return Pointwise::kActivation <= problem.kind && problem.kind <= Pointwise::kAffine &&
          (b == nullptr) == (problem.kind == Pointwise::kActivation) &&
          (shift == nullptr) == !is_affine && is_activation(problem.activation) &&
+         (!problem.channelwise || problem.kind == Pointwise::kAdd ||
+          problem.kind == Pointwise::kMul) &&
          is_small_enough(problem.n, problem.pixels, problem.c);
 }
 

@@ -6,7 +6,7 @@
 
 namespace torchalgo::cuda {
 
-// The larger one of two vectors; a NaN is larger than any number.
+// Returns the elementwise maximum. A NaN is larger than any number.
 template <typename T, int kCount>
 __device__ Vector<T, kCount> largest(Vector<T, kCount> a, const Vector<T, kCount>& b) {
   if constexpr (kCount == 1 || sizeof(T) == 4) {
@@ -39,7 +39,8 @@ __device__ Place place_of(const Pool& pool, std::uint32_t index) {
   return {line / rows, line % rows, pixel % columns, index % vectors * kCount};
 }
 
-// kWindow is the side of the window, so that its loads are on their way at once; 0 for any other.
+// kWindow is the size of a square window. Its loops are unrolled, so that loads overlap. 0: any
+// size, read at run time.
 template <typename T, int kCount, int kWindow>
 __global__ void __launch_bounds__(kThreads)
     max_pool(const T* __restrict__ src, T* __restrict__ dst, Pool pool, std::uint32_t items) {
@@ -119,8 +120,8 @@ __global__ void __launch_bounds__(kThreads)
   store(dst + static_cast<std::int64_t>(index) * kCount, result);
 }
 
-// One block has the mean of an image for kMeanVectors neighbouring vectors of channels: 128 bytes
-// of each pixel. Its threads share the pixels.
+// One block averages one image over kMeanVectors adjacent vectors of channels. If a vector has 16
+// bytes, these are 128 bytes of each pixel. The pixels are divided among the threads.
 inline constexpr int kMeanVectors = 8, kMeanThreads = 1024;
 
 template <typename T, int kCount>
@@ -145,7 +146,7 @@ __global__ void __launch_bounds__(kMeanThreads)
   }
 #pragma unroll
   for (int k = 0; k < kCount; ++k) shared[k * kMeanThreads + thread] = sums[k];
-  // Halves add up to the first kMeanVectors threads.
+  // A tree of sums in shared memory, down to the first kMeanVectors threads.
   for (int half = kMeanThreads / 2; half >= kMeanVectors; half /= 2) {
     __syncthreads();
     if (thread < half) {

@@ -9,7 +9,7 @@ namespace torchalgo::cuda {
 struct RowsInVectors {
   int parts = 0;
   const void* src[Rows::kMostParts] = {};
-  std::uint32_t pitch[Rows::kMostParts] = {}, begin[Rows::kMostParts + 1] = {};
+  std::uint32_t row_stride[Rows::kMostParts] = {}, begin[Rows::kMostParts + 1] = {};
 };
 
 template <typename V>
@@ -26,7 +26,8 @@ __global__ void __launch_bounds__(kThreads)
     (rows.begin[middle] <= column ? part : end) = middle;
   }
   const auto* const src = static_cast<const V*>(rows.src[part]);
-  dst[index] = src[static_cast<std::int64_t>(row) * rows.pitch[part] + (column - rows.begin[part])];
+  dst[index] =
+      src[static_cast<std::int64_t>(row) * rows.row_stride[part] + (column - rows.begin[part])];
 }
 
 namespace {
@@ -39,7 +40,7 @@ int enqueue_rows(const Rows& rows, void* dst, void* stream) {
   for (int i = 0; i < rows.parts; ++i) {
     const Rows::Part& part = rows.part[i];
     own.src[i] = part.src;
-    own.pitch[i] = static_cast<std::uint32_t>(part.pitch / elements);
+    own.row_stride[i] = static_cast<std::uint32_t>(part.row_stride / elements);
     own.begin[i + 1] = own.begin[i] + static_cast<std::uint32_t>(part.width / elements);
   }
   const std::int64_t items = std::int64_t{rows.rows} * own.begin[rows.parts];
@@ -55,7 +56,7 @@ int vector_bytes(const Rows& rows, const void* dst) {
     const auto bytes = [&](int size) {
       return static_cast<std::uintptr_t>(size) * rows.element_bytes;
     };
-    all |= reinterpret_cast<std::uintptr_t>(part.src) | bytes(part.width) | bytes(part.pitch);
+    all |= reinterpret_cast<std::uintptr_t>(part.src) | bytes(part.width) | bytes(part.row_stride);
   }
   return static_cast<int>(all & (~all + 1));
 }
@@ -68,11 +69,12 @@ bool is_valid(const Rows& rows) {
   std::int64_t width = 0;
   for (int i = 0; i < rows.parts; ++i) {
     const Rows::Part& part = rows.part[i];
-    if (part.width < 0 || part.pitch < part.width || !is_small_enough(rows.rows, part.pitch))
+    if (part.width < 0 || part.row_stride < part.width ||
+        !is_small_enough(rows.rows, part.row_stride))
       return false;
     width += part.width;
   }
-  return rows.rows * width < kMostElements;
+  return rows.rows * width < kElementLimit;
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ bool has_small_tensors(const Problem& problem) {
   tensors.push_back(result_sizes(problem));
   return std::ranges::all_of(tensors, [](const std::vector<std::int64_t>& sizes) {
     return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>()) <
-           cuda::kMostElements;
+           cuda::kElementLimit;
   });
 }
 

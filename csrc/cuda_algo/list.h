@@ -8,8 +8,8 @@
 
 namespace torchalgo {
 
-/// Returns the algorithms that run our kernels for GPUs (csrc/cuda). They compute what cuDNN has
-/// no engine for, in one launch and mostly in nhwc.
+/// Returns the algorithms that run our kernels for GPUs (csrc/cuda). They compute what
+/// torchalgo uses no engine of cuDNN for, and depthwise convolutions. Each call is one launch.
 [[nodiscard]] const Algorithms& cuda_algorithms();
 
 /// Returns the same algorithms with the kernels of `library`, which is called at the first problem

@@ -34,8 +34,8 @@ struct CudaLibrary {
 /// Returns why no kernel of the library takes a problem with elements of this type; "" if one may.
 [[nodiscard]] std::string refuse_cuda_kernel(const CudaLibrary& library, DType dtype);
 
-/// Returns a kernel that calls `launch`, which enqueues one launch on `stream` and returns CUDA's
-/// status, on the GPU of the result. The kernel has no weights; the caller may add them.
+/// Returns a kernel that makes the GPU of the result the current one and calls `launch`. This
+/// enqueues on `stream` and returns a cudaError_t. The caller adds what packs weights.
 [[nodiscard]] Kernel cuda_kernel(const Problem& problem, const Primitive& primitive,
                                  std::function<int(const KernelArgs& args, void* stream)> launch);
 

@@ -167,6 +167,11 @@ TEST_F(CudaKernels, LaunchNothingForNoElementsAndForWrongArguments) {
   EXPECT_EQ(torchalgo_cuda_pointwise(&none, &value, nullptr, nullptr, &value, nullptr), 0);
   const cuda::Pointwise no_second{.kind = cuda::Pointwise::kAdd};
   const cuda::Pointwise unknown{.activation = {.kind = 99}};
+  const cuda::Pointwise channelwise_sub{.kind = cuda::Pointwise::kSub, .channelwise = true};
+  EXPECT_EQ(torchalgo_cuda_pointwise(&channelwise_sub, &value, &value, nullptr, &value, nullptr),
+            1);
+  const cuda::Pool no_images{.kind = cuda::Pool::kAdaptive, .n = 0};
+  EXPECT_EQ(torchalgo_cuda_pool(&no_images, &value, &value, nullptr), 0);
   for (const cuda::Pointwise& wrong : {no_second, unknown, cuda::Pointwise{.type = 3}})
     EXPECT_EQ(torchalgo_cuda_pointwise(&wrong, &value, nullptr, nullptr, &value, nullptr), 1);
   for (const cuda::Pool& wrong :

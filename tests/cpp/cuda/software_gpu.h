@@ -16,9 +16,10 @@
 #include <utility>
 #include <vector>
 
-// Runs CUDA kernels on the CPU: a source file of CUDA is compiled as C++ behind this header. The
-// threads of a block run one after the other. In a kernel with __syncthreads(), they are contexts
-// that take turns, and each runs until its barrier or its end.
+// Runs CUDA kernels on the CPU: a source file of CUDA is compiled as C++ behind this header. A
+// block first runs its threads as plain calls, one after the other. At the first __syncthreads() it
+// starts again, with one context per thread. Contexts take turns, and each runs until its barrier
+// or its end. So stores before the first barrier happen twice.
 
 #undef __launch_bounds__
 #define __launch_bounds__(...)
@@ -32,7 +33,7 @@ namespace software_gpu {
 inline constexpr std::size_t kSharedBytes = 48 << 10;  // what every GPU gives unasked
 inline constexpr std::size_t kStackBytes = 64 << 10;
 
-/// The error of a kernel that reached a barrier where threads are no contexts.
+/// The error of a thread that reached a barrier in a plain call.
 struct BarrierError {};
 
 /// One block of threads.
@@ -70,7 +71,6 @@ inline void Block::wait() {
   if (_setjmp(contexts_[thread].buffer) == 0) _longjmp(scheduler_, 1);
 }
 
-// What a thread stores before its first barrier is stored again by its context.
 inline void Block::run(unsigned threads, const std::function<void()>& kernel) {
   kernel_ = &kernel;
   takes_turns_ = false;
