@@ -78,7 +78,7 @@ def check_and_time(
     return failing
 
 
-# What own kernels compute in GoogLeNet, U-Net, MobileNetV2, RegNet, DenseNet and ConvNeXt.
+# Operations of GoogLeNet, U-Net, MobileNetV2, RegNet, DenseNet and ConvNeXt that own kernels run.
 KERNEL_PROBLEMS = (
     "maxpool_{}_n8c64h112w112_r3s3_st2x2_pad1x1_dil1x1",
     "maxpool_{}_n8c480h14w14_r3s3_st1x1_pad1x1_dil1x1",
@@ -116,12 +116,9 @@ def kernels(context: Context) -> Outcome:
     ratios: dict[str, list[float]] = {}
     for _, ns in rows:
         us = {name: statistics.median(each) for name, each in ns.items() if each}
-        own, others = (
-            min((v for name, v in us.items() if name.startswith("cuda.") == is_own), default=0.0)
-            for is_own in (True, False)
-        )
-        if own and others:
-            ratios.setdefault(next(iter(ns)), []).append(others / own)
+        own_us = us.pop(own := next(iter(ns)), None)
+        if own_us and us:
+            ratios.setdefault(own, []).append(min(us.values()) / own_us)
     outcome.data = {"rows": rows}
     outcome.summary = ", ".join(f"{name} {geomean(r):.2f}x" for name, r in ratios.items())
     outcome.failures += failing[:10]

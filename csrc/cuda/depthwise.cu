@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <algorithm>
-
 #include "cuda/elements.h"
 
 namespace torchalgo::cuda {
@@ -38,7 +36,7 @@ struct Sums {
   __device__ void add(int column, const Vector<T, kCount>& a, const Vector<T, kCount>& b) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-      of[column][i] += cast<float>(a.elements[i]) * cast<float>(b.elements[i]);
+      of[column][i] += static_cast<float>(a.elements[i]) * static_cast<float>(b.elements[i]);
   }
 };
 
@@ -109,11 +107,12 @@ __global__ void __launch_bounds__(kThreads, kWindow > 0 ? 2 : 4)
     float values[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      values[i] = sums.of[0][i] + cast<float>(shift.elements[i]) + cast<float>(other.elements[i]);
+      values[i] = sums.of[0][i] + static_cast<float>(shift.elements[i]) +
+                  static_cast<float>(other.elements[i]);
     }
     activate(values, activation);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) result.elements[i] = cast<T>(values[i]);
+    for (int i = 0; i < kCount; ++i) result.elements[i] = static_cast<T>(values[i]);
     store(dst + offset, result);
 #pragma unroll
     for (int k = 1; k < kColumns; ++k) {
@@ -182,12 +181,8 @@ int enqueue_wide(const Depthwise& problem, const Pointers<T>& at, void* stream) 
 }
 
 bool is_valid(const Depthwise& problem) {
-  return is_small_enough(problem.n, problem.h, problem.w, problem.c) &&
-         is_small_enough(problem.n, problem.p, problem.q, problem.c) &&
-         is_small_enough(problem.r, problem.s, problem.c) && problem.pad_h >= 0 &&
-         problem.pad_w >= 0 && has_short_form(problem.activation) &&
-         std::min({problem.r, problem.s, problem.stride_h, problem.stride_w, problem.dilation_h,
-                   problem.dilation_w}) > 0;
+  return has_valid_window(problem) && is_small_enough(problem.r, problem.s, problem.c) &&
+         has_short_form(problem.activation);
 }
 
 }  // namespace
@@ -202,9 +197,8 @@ int torchalgo_cuda_depthwise(const torchalgo::cuda::Depthwise* problem, const vo
     using T = decltype(element);
     const auto of = [](const void* data) { return static_cast<const T*>(data); };
     const Pointers<T> at = {of(src), of(weights), of(bias), of(residual), static_cast<T*>(dst)};
-    bool is_wide = true;
-    for (const void* each : {src, weights, bias, residual, static_cast<const void*>(dst)})
-      is_wide = is_wide && is_aligned(each, std::int64_t{sizeof(T)} * problem->c, 16);
+    const bool is_wide =
+        are_aligned({src, weights, bias, residual, dst}, std::int64_t{sizeof(T)} * problem->c);
     return is_wide ? enqueue_wide(*problem, at, stream)
                    : enqueue_depthwise<T, 1, 0, 0>(*problem, at, stream);
   });

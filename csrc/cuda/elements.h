@@ -5,8 +5,10 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 
 #include "cuda/interface.h"
 #include "ir/activations.h"
@@ -14,27 +16,6 @@
 // Tools of the kernels: elements of three types, vectors of them, activations, launches.
 
 namespace torchalgo::cuda {
-
-template <typename To, typename From>
-__device__ To cast(From value) {
-  return static_cast<To>(value);
-}
-template <>
-__device__ inline __half cast(float value) {
-  return __float2half_rn(value);
-}
-template <>
-__device__ inline float cast(__half value) {
-  return __half2float(value);
-}
-template <>
-__device__ inline __nv_bfloat16 cast(float value) {
-  return __float2bfloat16_rn(value);
-}
-template <>
-__device__ inline float cast(__nv_bfloat16 value) {
-  return __bfloat162float(value);
-}
 
 /// kCount elements that are loaded or stored by one instruction.
 template <typename T, int kCount>
@@ -56,11 +37,12 @@ __device__ void store(T* address, const Vector<T, kCount>& values) {
   *reinterpret_cast<Vector<T, kCount>*>(address) = values;
 }
 
-/// Returns whether vectors of `bytes` can be loaded from `address`, and from each of its rows,
-/// which are `row_bytes` apart.
-inline bool is_aligned(const void* address, std::int64_t row_bytes, int bytes) {
-  return reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(bytes) == 0 &&
-         row_bytes % bytes == 0;
+/// Returns whether vectors of 16 bytes can be loaded from all addresses, of which some may be null,
+/// and from all rows, which are `row_bytes` apart.
+inline bool are_aligned(std::initializer_list<const void*> addresses, std::int64_t row_bytes) {
+  return row_bytes % 16 == 0 && std::ranges::all_of(addresses, [](const void* address) {
+           return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
+         });
 }
 
 enum class ActivationKind : int {
@@ -149,6 +131,16 @@ template <typename... Sizes>
 bool is_small_enough(Sizes... sizes) {
   std::int64_t elements = 1;
   return ((sizes >= 0 && (elements *= sizes) < kElementLimit) && ...);
+}
+
+/// Returns whether the sizes and the window of a Pool or a Depthwise are ones that the interface
+/// describes.
+template <typename Args>
+bool has_valid_window(const Args& args) {
+  return is_small_enough(args.n, args.h, args.w, args.c) &&
+         is_small_enough(args.n, args.p, args.q, args.c) && args.pad_h >= 0 && args.pad_w >= 0 &&
+         std::min(
+             {args.r, args.s, args.stride_h, args.stride_w, args.dilation_h, args.dilation_w}) > 0;
 }
 
 /// Calls `run` with a value of the C++ type of `type`, and returns its result;

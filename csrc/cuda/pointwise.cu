@@ -46,9 +46,10 @@ __global__ void __launch_bounds__(kThreads)
   if (shift != nullptr) third = load<kCount>(shift + at(operands.shift));
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    const float result = combined(problem.kind, cast<float>(values.elements[i]),
-                                  cast<float>(second.elements[i]), cast<float>(third.elements[i]));
-    values.elements[i] = cast<T>(activated(result, problem.activation));
+    const float result =
+        combined(problem.kind, static_cast<float>(values.elements[i]),
+                 static_cast<float>(second.elements[i]), static_cast<float>(third.elements[i]));
+    values.elements[i] = static_cast<T>(activated(result, problem.activation));
   }
   store(dst + at(index), values);
 }
@@ -87,13 +88,11 @@ int torchalgo_cuda_pointwise(const torchalgo::cuda::Pointwise* pointwise, const 
     // Without channels, all elements are one row.
     const auto row_bytes =
         static_cast<std::int64_t>(sizeof(T)) * (by_channel ? pointwise->c : elements);
-    bool is_wide = true;
-    for (const void* each : {a, b, shift, static_cast<const void*>(dst)})
-      is_wide = is_wide && is_aligned(each, row_bytes, 16);
     const auto run = [&](auto enqueue) {
       return enqueue(*pointwise, elements, static_cast<const T*>(a), static_cast<const T*>(b),
                      static_cast<const T*>(shift), static_cast<T*>(dst), stream);
     };
-    return is_wide ? run(enqueue_pointwise<T, kWidest<T>>) : run(enqueue_pointwise<T, 1>);
+    return are_aligned({a, b, shift, dst}, row_bytes) ? run(enqueue_pointwise<T, kWidest<T>>)
+                                                      : run(enqueue_pointwise<T, 1>);
   });
 }

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <algorithm>
 #include <type_traits>
 
 #include "cuda/elements.h"
@@ -12,7 +11,7 @@ __device__ Vector<T, kCount> largest(Vector<T, kCount> a, const Vector<T, kCount
   if constexpr (kCount == 1 || sizeof(T) == 4) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const float x = cast<float>(a.elements[i]), y = cast<float>(b.elements[i]);
+      const float x = static_cast<float>(a.elements[i]), y = static_cast<float>(b.elements[i]);
       if (y > x || y != y) a.elements[i] = b.elements[i];
     }
   } else {
@@ -53,7 +52,7 @@ __global__ void __launch_bounds__(kThreads)
       src + static_cast<std::int64_t>(at.image) * pool.h * pool.w * pool.c + at.c;
   Vector<T, kCount> best;
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) best.elements[i] = cast<T>(-INFINITY);
+  for (int i = 0; i < kCount; ++i) best.elements[i] = static_cast<T>(-INFINITY);
   const Vector<T, kCount> least = best;
   const int rows = kWindow > 0 ? kWindow : pool.r, columns = kWindow > 0 ? kWindow : pool.s;
 #pragma unroll
@@ -110,13 +109,13 @@ __global__ void __launch_bounds__(kThreads)
       const auto values =
           load<kCount>(image + (static_cast<std::int64_t>(i) * pool.w + j) * pool.c);
 #pragma unroll
-      for (int k = 0; k < kCount; ++k) sums[k] += cast<float>(values.elements[k]);
+      for (int k = 0; k < kCount; ++k) sums[k] += static_cast<float>(values.elements[k]);
     }
   }
   const auto divisor = static_cast<float>(static_cast<std::int64_t>(y.divisor) * x.divisor);
   Vector<T, kCount> result;
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) result.elements[k] = cast<T>(sums[k] / divisor);
+  for (int k = 0; k < kCount; ++k) result.elements[k] = static_cast<T>(sums[k] / divisor);
   store(dst + static_cast<std::int64_t>(index) * kCount, result);
 }
 
@@ -141,7 +140,7 @@ __global__ void __launch_bounds__(kMeanThreads)
     for (int pixel = thread / kMeanVectors; pixel < pixels; pixel += kStep) {
       const auto values = load<kCount>(from + static_cast<std::int64_t>(pixel) * c);
 #pragma unroll
-      for (int k = 0; k < kCount; ++k) sums[k] += cast<float>(values.elements[k]);
+      for (int k = 0; k < kCount; ++k) sums[k] += static_cast<float>(values.elements[k]);
     }
   }
 #pragma unroll
@@ -160,7 +159,8 @@ __global__ void __launch_bounds__(kMeanThreads)
   Vector<T, kCount> result;
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
-    result.elements[k] = cast<T>(shared[k * kMeanThreads + thread] / static_cast<float>(pixels));
+    result.elements[k] =
+        static_cast<T>(shared[k * kMeanThreads + thread] / static_cast<float>(pixels));
   }
   store(dst + (static_cast<std::int64_t>(image) * c + vector * kCount), result);
 }
@@ -195,12 +195,8 @@ int enqueue_pool(const Pool& pool, const T* src, T* dst, void* stream) {
 }
 
 bool is_valid(const Pool& pool) {
-  return Pool::kMax <= pool.kind && pool.kind <= Pool::kAdaptive &&
-         is_small_enough(pool.n, pool.h, pool.w, pool.c) &&
-         is_small_enough(pool.n, pool.p, pool.q, pool.c) && pool.h > 0 && pool.w > 0 &&
-         std::min({pool.r, pool.s, pool.stride_h, pool.stride_w, pool.dilation_h,
-                   pool.dilation_w}) > 0 &&
-         pool.pad_h >= 0 && pool.pad_w >= 0;
+  return Pool::kMax <= pool.kind && pool.kind <= Pool::kAdaptive && has_valid_window(pool) &&
+         pool.h > 0 && pool.w > 0;
 }
 
 }  // namespace
@@ -215,8 +211,7 @@ int torchalgo_cuda_pool(const torchalgo::cuda::Pool* pool, const void* src, void
     const auto* const from = static_cast<const T*>(src);
     auto* const to = static_cast<T*>(dst);
     const auto row_bytes = static_cast<std::int64_t>(sizeof(T)) * pool->c;
-    return is_aligned(src, row_bytes, 16) && is_aligned(dst, row_bytes, 16)
-               ? enqueue_pool<T, kWidest<T>>(*pool, from, to, stream)
-               : enqueue_pool<T, 1>(*pool, from, to, stream);
+    return are_aligned({src, dst}, row_bytes) ? enqueue_pool<T, kWidest<T>>(*pool, from, to, stream)
+                                              : enqueue_pool<T, 1>(*pool, from, to, stream);
   });
 }

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <algorithm>
-
 #include "cuda/elements.h"
 
 namespace torchalgo::cuda {

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kTileThreads)
       Vector<Dst, 1 << kWriteBits> stored;
 #pragma unroll
       for (int i = 0; i < 1 << kWriteBits; ++i) {
-        stored.elements[i] = cast<Dst>(shared[access.shared + i * tiling.pitch]);
+        stored.elements[i] = static_cast<Dst>(shared[access.shared + i * tiling.pitch]);
       }
       store(dst + access.offset, stored);
     }

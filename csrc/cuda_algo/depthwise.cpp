@@ -23,34 +23,13 @@ std::string refuse_depthwise(const Problem& problem) {
 Kernel prepare_depthwise(const Problem& problem, const Primitive& primitive,
                          const CudaLibrary& library) {
   const auto& conv = std::get<ConvProblem>(problem);
-  const auto sizes = conv_dst_sizes(conv);
-  const auto number = [](std::int64_t size) { return static_cast<int>(size); };
-  const cuda::Depthwise args = {
-      .type = *cuda_element_type(conv.dtype),
-      .n = number(conv.n),
-      .h = number(conv.h),
-      .w = number(conv.w),
-      .c = number(conv.c),
-      .p = number(sizes[2]),
-      .q = number(sizes[3]),
-      .r = number(conv.r),
-      .s = number(conv.s),
-      .stride_h = number(conv.stride_h),
-      .stride_w = number(conv.stride_w),
-      .pad_h = number(conv.pad_h),
-      .pad_w = number(conv.pad_w),
-      .dilation_h = number(conv.dilation_h),
-      .dilation_w = number(conv.dilation_w),
-      .activation = activation_of(as_bias_add_activation(conv.epilogue)->activation),
-  };
-  Kernel kernel = cuda_kernel(
+  auto args = with_window<cuda::Depthwise>(conv);
+  args.activation = activation_of(as_bias_add_activation(conv.epilogue)->activation);
+  Kernel kernel = kernel_of(
       problem, primitive, [args, run = library.depthwise](const KernelArgs& tensors, void* stream) {
-        const auto data = [](const at::Tensor& tensor) {
-          return tensor.defined() ? tensor.const_data_ptr() : nullptr;
-        };
         const auto& [weights, bias] = tensors.packed[0];
-        return run(&args, data(tensors.src[0]), data(weights), data(bias), data(tensors.residual),
-                   tensors.dst.mutable_data_ptr(), stream);
+        return run(&args, data_of(tensors.src[0]), data_of(weights), data_of(bias),
+                   data_of(tensors.residual), tensors.dst.mutable_data_ptr(), stream);
       });
   kernel.packing = "cuda.depthwise";
   kernel.pack = [](const Weights& weights) -> Packed {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cuda_algo/list.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
-#include <numeric>
 #include <string>
 #include <vector>
 
+#include "base/product.h"
 #include "cuda_algo/kernels.h"
 
 namespace torchalgo {
@@ -21,8 +23,7 @@ bool has_small_tensors(const Problem& problem) {
   std::vector<std::vector<std::int64_t>> tensors = input_sizes(problem);
   tensors.push_back(result_sizes(problem));
   return std::ranges::all_of(tensors, [](const std::vector<std::int64_t>& sizes) {
-    return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>()) <
-           cuda::kElementLimit;
+    return product(sizes) < cuda::kElementLimit;
   });
 }
 
@@ -36,8 +37,10 @@ Algorithm algorithm_of(const KernelFamily& family,
   algorithm.offer = [=](const Problem& problem, const Device&) -> Offer {
     if (std::string refusal = family.refuse(problem); !refusal.empty()) return {{}, refusal};
     if (!has_small_tensors(problem)) return {{}, "needs tensors of fewer than 2^31 elements"};
-    if (std::string refusal = refuse_cuda_kernel(library(), dtype_of(problem)); !refusal.empty())
-      return {{}, refusal};
+    const DType dtype = dtype_of(problem);
+    if (!cuda_algo::element_type_of(dtype))
+      return {{}, fmt::format("needs f32, f16 or bf16, got {}", to_string(dtype))};
+    if (!library().transform) return {{}, library().absence};
     Offer offer;
     for (const auto& [src, dst] : family.layouts(problem))
       offer.primitives.push_back({std::string(family.name), src, dst});

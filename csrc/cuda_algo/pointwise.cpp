@@ -11,10 +11,9 @@ std::string refuse_pointwise(const Problem& problem) {
       !std::holds_alternative<ScaleShiftProblem>(problem)) {
     return "runs element-wise operations and scale-shifts only";
   }
-  const Epilogue& epilogue = epilogue_of(problem);
-  const bool is_one_activation =
-      epilogue.empty() || (epilogue.size() == 1 && is_activation(epilogue[0]));
-  return is_one_activation ? "" : "takes one activation as its epilogue";
+  const auto form = as_bias_add_activation(epilogue_of(problem));
+  const bool has_activation_only = form && !form->bias && !form->add;
+  return has_activation_only ? "" : "takes one activation as its epilogue";
 }
 
 bool reads_channels(const Problem& problem) {
@@ -42,24 +41,19 @@ cuda::Pointwise::Kind pointwise_kind(const Problem& problem) {
   return cuda::Pointwise::kActivation;
 }
 
-const void* data_of(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
-}
-
 Kernel prepare_pointwise(const Problem& problem, const Primitive& primitive,
                          const CudaLibrary& library) {
   const auto sizes = result_sizes(problem);
-  const Epilogue& epilogue = epilogue_of(problem);
   const cuda::Pointwise args = {
       .kind = pointwise_kind(problem),
-      .type = *cuda_element_type(dtype_of(problem)),
+      .type = *element_type_of(dtype_of(problem)),
       .n = static_cast<int>(sizes[0]),
       .pixels = static_cast<int>(sizes[2] * sizes[3]),
       .c = static_cast<int>(sizes[1]),
       .channelwise = std::holds_alternative<EltwiseProblem>(problem) && reads_channels(problem),
-      .activation = activation_of(epilogue.empty() ? std::nullopt : std::optional(epilogue[0])),
+      .activation = activation_of(as_bias_add_activation(epilogue_of(problem))->activation),
   };
-  Kernel kernel = cuda_kernel(
+  Kernel kernel = kernel_of(
       problem, primitive, [args, run = library.pointwise](const KernelArgs& tensors, void* stream) {
         LayerWeights own;
         if (!tensors.packed.empty()) own = tensors.packed[0];

@@ -21,7 +21,8 @@ std::string refuse_concat(const Problem& problem) {
   return {};
 }
 
-// The same rows for each call, and the first element of a row of each input.
+// The rows of every call, whose addresses each call adds. The copy of a row begins with element
+// `first` of the row of the source.
 struct RowsPlan {
   cuda::Rows rows;
   std::int64_t first = 0;
@@ -36,7 +37,7 @@ RowsPlan rows_plan_of(const Problem& problem, Layout layout) {
     return static_cast<int>(channels * per_channel);
   };
   RowsPlan plan;
-  plan.rows.element_bytes = *cuda_element_type(dtype_of(problem)) == cuda::kFloat ? 4 : 2;
+  plan.rows.element_bytes = *element_type_of(dtype_of(problem)) == cuda::kFloat ? 4 : 2;
   plan.rows.rows = static_cast<int>(is_nhwc ? sizes[0] * pixels : sizes[0]);
   if (const auto* const slice = std::get_if<SliceProblem>(&problem)) {
     plan.first = slice->begin * per_channel;
@@ -50,17 +51,17 @@ RowsPlan rows_plan_of(const Problem& problem, Layout layout) {
 
 Kernel prepare_rows(const Problem& problem, const Primitive& primitive,
                     const CudaLibrary& library) {
-  return cuda_kernel(problem, primitive,
-                     [plan = rows_plan_of(problem, primitive.src), run = library.rows](
-                         const KernelArgs& tensors, void* stream) {
-                       cuda::Rows rows = plan.rows;
-                       for (std::size_t i = 0; i < tensors.src.size(); ++i) {
-                         const auto* const data =
-                             static_cast<const char*>(tensors.src[i].const_data_ptr());
-                         rows.part[i].src = data + plan.first * rows.element_bytes;
-                       }
-                       return run(&rows, tensors.dst.mutable_data_ptr(), stream);
-                     });
+  return kernel_of(problem, primitive,
+                   [plan = rows_plan_of(problem, primitive.src), run = library.rows](
+                       const KernelArgs& tensors, void* stream) {
+                     cuda::Rows rows = plan.rows;
+                     for (std::size_t i = 0; i < tensors.src.size(); ++i) {
+                       const auto* const data =
+                           static_cast<const char*>(tensors.src[i].const_data_ptr());
+                       rows.part[i].src = data + plan.first * rows.element_bytes;
+                     }
+                     return run(&rows, tensors.dst.mutable_data_ptr(), stream);
+                   });
 }
 
 }  // namespace

@@ -19,12 +19,12 @@ Kernel prepare_transform(const Problem& problem, const Primitive& primitive,
   const std::int64_t pixels = change.d * change.h * change.w;
   const bool to_nhwc = primitive.dst == Layout::kNhwc;
   const std::int64_t rows = to_nhwc ? change.c : pixels, columns = to_nhwc ? pixels : change.c;
-  return cuda_kernel(problem, primitive,
-                     [=, type = *cuda_element_type(change.dtype), images = change.n,
-                      transform = library.transform](const KernelArgs& args, void* stream) {
-                       return transform(args.src[0].const_data_ptr(), args.dst.mutable_data_ptr(),
-                                        type, type, images, rows, columns, stream);
-                     });
+  return kernel_of(problem, primitive,
+                   [=, type = *element_type_of(change.dtype), images = change.n,
+                    transform = library.transform](const KernelArgs& args, void* stream) {
+                     return transform(args.src[0].const_data_ptr(), args.dst.mutable_data_ptr(),
+                                      type, type, images, rows, columns, stream);
+                   });
 }
 
 }  // namespace

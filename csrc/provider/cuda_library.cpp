@@ -7,10 +7,7 @@
 #include <filesystem>
 #include <utility>
 
-#include <c10/core/DeviceGuard.h>
-
-#include "base/error.h"
-#include "provider/cuda_device.h"
+#include "cuda/interface.h"
 #include "provider/symbols.h"
 
 namespace torchalgo {
@@ -58,46 +55,6 @@ CudaLibrary load() {
 const CudaLibrary& cuda_library() {
   static const CudaLibrary kLibrary = load();
   return kLibrary;
-}
-
-std::optional<cuda::ElementType> cuda_element_type(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-    case DType::kTf32:  // in memory a float
-      return cuda::kFloat;
-    case DType::kF16:
-      return cuda::kHalf;
-    case DType::kBf16:
-      return cuda::kBfloat16;
-    case DType::kF64:
-      break;
-  }
-  return std::nullopt;
-}
-
-std::string refuse_cuda_kernel(const CudaLibrary& library, DType dtype) {
-  if (!cuda_element_type(dtype)) {
-    return fmt::format("needs f32, f16 or bf16, got {}", to_string(dtype));
-  }
-  return library.transform ? std::string() : library.absence;
-}
-
-Kernel cuda_kernel(const Problem& problem, const Primitive& primitive,
-                   std::function<int(const KernelArgs&, void*)> launch) {
-  return {
-      .problem = problem,
-      .primitive = primitive,
-      .run =
-          [problem, name = primitive.name, launch = std::move(launch)](const KernelArgs& args) {
-            const at::Tensor& dst = args.dst;
-            const c10::DeviceGuard on_device(dst.device());  // a kernel starts on the current GPU
-            void* const stream = dst.is_cuda() ? current_cuda_stream(dst.device()) : nullptr;
-            const int status = launch(args, stream);
-            TORCHALGO_CHECK(status == 0, "TA5004 {} failed with CUDA's status {} ({})", name,
-                            status, to_string(problem));
-            return dst;
-          },
-      .packing = to_string(primitive)};
 }
 
 }  // namespace torchalgo

@@ -2,12 +2,9 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include "cuda/interface.h"
-#include "provider/kernel.h"
 
 namespace torchalgo {
 
@@ -27,16 +24,5 @@ struct CudaLibrary {
 
 /// Loads the library from the folder of libtorchalgo.so. It is loaded once per process.
 [[nodiscard]] const CudaLibrary& cuda_library();
-
-/// Returns how a kernel of the library reads elements of this type; nullopt if it cannot.
-[[nodiscard]] std::optional<cuda::ElementType> cuda_element_type(DType dtype);
-
-/// Returns why no kernel of the library takes a problem with elements of this type; "" if one may.
-[[nodiscard]] std::string refuse_cuda_kernel(const CudaLibrary& library, DType dtype);
-
-/// Returns a kernel that makes the GPU of the result the current one and calls `launch`. This
-/// enqueues on `stream` and returns a cudaError_t. The caller adds what packs weights.
-[[nodiscard]] Kernel cuda_kernel(const Problem& problem, const Primitive& primitive,
-                                 std::function<int(const KernelArgs& args, void* stream)> launch);
 
 }  // namespace torchalgo

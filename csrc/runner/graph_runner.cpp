@@ -75,8 +75,10 @@ bool is_plain(const at::Tensor& tensor) {
 
 bool is_plain_call(const std::vector<at::Tensor>& inputs) {
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  const bool has_autocast = !keys.excluded_.has(c10::DispatchKey::AutocastCPU) ||
-                            !keys.excluded_.has(c10::DispatchKey::AutocastCUDA);
+  const auto is_cuda = [](const at::Tensor& input) { return input.defined() && input.is_cuda(); };
+  const bool has_autocast =
+      !keys.excluded_.has(c10::DispatchKey::AutocastCPU) ||
+      (!keys.excluded_.has(c10::DispatchKey::AutocastCUDA) && std::ranges::any_of(inputs, is_cuda));
   return !at::hasCallbacks() && !has_autocast &&
          c10::default_included_set.isSupersetOf(keys.included_) &&
          std::all_of(inputs.begin(), inputs.end(), is_plain);

@@ -517,7 +517,7 @@ class GraphRunner:
         module: Any, inputs: Sequence[tuple[Sequence[int], torch.dtype]], device: str = "cpu"
     ) -> GraphRunner | None: ...  # of ScriptModule._c; None: not a row of ops
     def run(self, *inputs: Any) -> Any: ...  # NotImplemented: the module itself must run
-    def run_planned(self, *inputs: Any) -> Any: ...  # the same unless sizes and types are `inputs`
+    def run_planned(self, *inputs: Any) -> Any: ...  # the same for other sizes, types or devices
     def time_left_ops(self, *inputs: Any) -> Any: ...  # [(node, ns)], or NotImplemented as `run`
 
 # One object of several plans (csrc/runner/plan_object.h), each a ScriptModule._c, its inputs and
