@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 
 #include "cuda/interface.h"
 #include "ir/activations.h"
@@ -37,70 +38,149 @@ __device__ void store(T* address, const Vector<T, kCount>& values) {
   *reinterpret_cast<Vector<T, kCount>*>(address) = values;
 }
 
-/// Returns whether vectors of 16 bytes can be loaded from all addresses, of which some may be null,
-/// and from all rows, which are `row_bytes` apart.
-inline bool are_aligned(std::initializer_list<const void*> addresses, std::int64_t row_bytes) {
-  return row_bytes % 16 == 0 && std::ranges::all_of(addresses, [](const void* address) {
-           return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
-         });
+/// Returns the size of the widest vectors that can be loaded from all addresses, of which some may
+/// be null, and from all rows, which are `row_bytes` apart: a power of two, at most 16 bytes.
+inline int vector_bytes(std::initializer_list<const void*> addresses, std::int64_t row_bytes) {
+  std::uintptr_t all = 16U | static_cast<std::uintptr_t>(row_bytes);
+  for (const void* address : addresses) all |= reinterpret_cast<std::uintptr_t>(address);
+  return static_cast<int>(all & (~all + 1));
+}
+
+/// Calls `run` with the elements of a vector as a std::integral_constant, and returns its result. A
+/// vector has 16 bytes, or 4 if `bytes` is less, or one element.
+template <typename T, typename Run>
+int with_vector(int bytes, const Run& run) {
+  constexpr int kNarrow = 4 / static_cast<int>(sizeof(T));
+  if (bytes >= 16) return run(std::integral_constant<int, kWidest<T>>());
+  if (bytes >= 4) return run(std::integral_constant<int, kNarrow>());
+  return run(std::integral_constant<int, 1>());
+}
+
+/// Loads a vector; zeros if it is outside of its tensor. Without a branch, behind which the next
+/// load would wait for this one.
+template <int kCount, typename T>
+__device__ Vector<T, kCount> load_if(bool is_inside, const T* address) {
+  const Vector<T, kCount> none{};
+  return is_inside ? load<kCount>(address) : none;
+}
+
+/// Loads a vector and converts its elements to f32.
+template <typename T, int kCount>
+__device__ void load_floats(float (&values)[kCount], const T* address) {
+  const auto vector = load<kCount>(address);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) values[i] = static_cast<float>(vector.elements[i]);
+}
+
+/// Rounds to elements of type T, and stores them.
+template <typename T, int kCount>
+__device__ void store_floats(T* address, const float (&values)[kCount]) {
+  Vector<T, kCount> vector;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) vector.elements[i] = static_cast<T>(values[i]);
+  store(address, vector);
 }
 
 enum class ActivationKind : int {
 #define TORCHALGO_ENUMERATOR(enumerator, ...) k##enumerator,
   TORCHALGO_ACTIVATIONS(TORCHALGO_ENUMERATOR)
 #undef TORCHALGO_ENUMERATOR
-      kCount
+      kEnd
 };
 
 inline bool is_activation(const Activation& activation) {
-  return -1 <= activation.kind && activation.kind < static_cast<int>(ActivationKind::kCount);
+  return -1 <= activation.kind && activation.kind < static_cast<int>(ActivationKind::kEnd);
+}
+
+inline bool has_short_code(const Activation& activation) {
+  return is_activation(activation) && activation.kind <= static_cast<int>(ActivationKind::kSilu);
 }
 
 __device__ inline float clamped(float x, float low, float high) {
   return x < low ? low : x > high ? high : x;  // a NaN stays one: comparisons with it are false
 }
 
-/// Returns torch's function of the same name.
-__device__ inline float activated(float x, const Activation& activation) {
+/// Quick variants: of the last bits of an f32, which a 16-bit element does not keep.
+template <bool kIsQuick>
+__device__ float exponential(float x) {
+  return kIsQuick ? __expf(x) : expf(x);
+}
+template <bool kIsQuick>
+__device__ float quotient(float x, float y) {
+  return kIsQuick ? __fdividef(x, y) : x / y;
+}
+
+/// Replaces each x by torch's function of the activation's name, computed for elements of type T.
+/// If kIsShort is set, the activation is none or one of has_short_code().
+template <typename T, bool kIsShort = false, int kCount>
+__device__ void activate(float (&values)[kCount], const Activation& activation) {
   using enum ActivationKind;
-  const float first = activation.numbers[0];
+  constexpr bool kIsQuick = sizeof(T) == 2;
+  const float first = activation.numbers[0], second = activation.numbers[1];
+  const auto each = [&](const auto& function) {
+#pragma unroll
+    for (float& x : values) x = function(x);
+  };
+  const auto sixth = [](float x) { return clamped(x + 3.0f, 0.0f, 6.0f) * (1.0f / 6.0f); };
+  const auto scaled = [](float x, float exponent) {  // x times the sigmoid of the exponent
+    return quotient<kIsQuick>(x, 1.0f + exponential<kIsQuick>(-exponent));
+  };
+  if (kIsShort && activation.kind > static_cast<int>(kSilu)) return;  // so the rest has no code
   switch (static_cast<ActivationKind>(activation.kind)) {
     case kRelu:
-      return clamped(x, 0.0f, INFINITY);
+      return each([](float x) { return clamped(x, 0.0f, INFINITY); });
     case kRelu6:
-      return clamped(x, 0.0f, 6.0f);
+      return each([](float x) { return clamped(x, 0.0f, 6.0f); });
     case kClamp:
-      return clamped(x, first, activation.numbers[1]);
+      return each([&](float x) { return clamped(x, first, second); });
     case kHardswish:
-      return x * clamped(x + 3.0f, 0.0f, 6.0f) / 6.0f;
+      return each([&](float x) { return x * sixth(x); });
     case kSilu:
-      return x / (1.0f + expf(-x));
+      return each([&](float x) { return scaled(x, x); });
     case kSigmoid:
-      return 1.0f / (1.0f + expf(-x));
+      return each([&](float x) { return scaled(1.0f, x); });
     case kHardsigmoid:
-      return clamped(x + 3.0f, 0.0f, 6.0f) / 6.0f;
+      return each(sixth);
     case kGelu:
-      return 0.5f * x * (1.0f + erff(x * 0.70710678f));
-    case kGeluTanh:
-      return 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
-    case kMish:
-      return x * tanhf(x > 20.0f ? x : log1pf(expf(x)));
+      return each([](float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678f)); });
+    case kGeluTanh:  // 1 + tanh(y) is twice the sigmoid of 2 y
+      return each([&](float x) { return scaled(x, 1.59576912f * (x + 0.044715f * x * x * x)); });
+    case kMish:  // tanh(log(1 + e)) is n / (n + 2), where n = e * (e + 2)
+      return each([](float x) {
+        const float e = exponential<kIsQuick>(clamped(x, -INFINITY, 20.0f)), n = e * (e + 2.0f);
+        return x * quotient<kIsQuick>(n, n + 2.0f);
+      });
     case kTanh:
-      return tanhf(x);
+      return each([](float x) { return tanhf(x); });
     case kElu:
-      return x > 0.0f ? x : first * expm1f(x);
+      return each([&](float x) { return x > 0.0f ? x : first * expm1f(x); });
     case kLeakyRelu:
-      return x > 0.0f ? x : first * x;
+      return each([&](float x) { return x > 0.0f ? x : first * x; });
     default:
-      return x;
+      return;
   }
 }
 
-/// The threads of a block of each kernel without shared memory.
+/// The most threads of a block of each kernel without shared memory.
 inline constexpr unsigned kThreads = 256;
 
+/// Returns whether so many threads are too few to keep the current GPU busy: less than eight warps
+/// for each of its multiprocessors. Then more smaller blocks and narrower vectors are faster.
+inline bool are_few(std::int64_t threads) {
+  int device = 0, multiprocessors = 0;
+  const bool is_known = cudaGetDevice(&device) == cudaSuccess &&
+                        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
+                                               device) == cudaSuccess;
+  return is_known && threads < std::int64_t{256} * multiprocessors;
+}
+
+/// Returns the size of vectors that spreads a kernel which would have `wide_threads` of 16 bytes.
+inline int spread(int bytes, std::int64_t wide_threads) {
+  return are_few(wide_threads) ? std::min(bytes, 4) : bytes;
+}
+
 /// The number of the running thread among those of all blocks.
-__device__ inline std::uint32_t thread_index() { return blockIdx.x * kThreads + threadIdx.x; }
+__device__ inline std::uint32_t thread_index() { return blockIdx.x * blockDim.x + threadIdx.x; }
 
 /// Enqueues `kernel`, unless there are no blocks, and returns CUDA's status.
 template <typename... Parameters>
@@ -121,7 +201,8 @@ int enqueue(std::int64_t blocks, unsigned threads, std::size_t shared_bytes, voi
 template <typename... Parameters>
 int enqueue_for_each(std::int64_t items, void* stream, void (*kernel)(Parameters...),
                      const Parameters&... arguments) {
-  return enqueue((items + kThreads - 1) / kThreads, kThreads, 0, stream, kernel, arguments...);
+  const unsigned threads = are_few(items) ? 64 : kThreads;
+  return enqueue((items + threads - 1) / threads, threads, 0, stream, kernel, arguments...);
 }
 
 inline constexpr int kInvalid = static_cast<int>(cudaErrorInvalidValue);

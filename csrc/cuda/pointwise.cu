@@ -16,18 +16,25 @@ __device__ inline Operands operands_of(const Pointwise& pointwise, std::uint32_t
   return {image * vectors + index % vectors, 0};
 }
 
-__device__ inline float combined(int kind, float a, float b, float shift) {
+// Computes the operation without its activation in place of a.
+template <int kCount>
+__device__ void combine(int kind, float (&a)[kCount], const float (&b)[kCount],
+                        const float (&shift)[kCount]) {
+  const auto each = [&](const auto& function) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) a[i] = function(a[i], b[i], shift[i]);
+  };
   switch (kind) {
     case Pointwise::kAdd:
-      return a + b;
+      return each([](float x, float y, float) { return x + y; });
     case Pointwise::kSub:
-      return a - b;
+      return each([](float x, float y, float) { return x - y; });
     case Pointwise::kMul:
-      return a * b;
+      return each([](float x, float y, float) { return x * y; });
     case Pointwise::kAffine:
-      return a * b + shift;
+      return each([](float x, float y, float z) { return x * y + z; });
     default:
-      return a;
+      return;
   }
 }
 
@@ -40,18 +47,13 @@ __global__ void __launch_bounds__(kThreads)
   if (index >= items) return;
   const Operands operands = operands_of(problem, index, vectors);
   const auto at = [](std::uint32_t vector) { return static_cast<std::int64_t>(vector) * kCount; };
-  auto values = load<kCount>(a + at(index));
-  Vector<T, kCount> second = values, third = values;
-  if (b != nullptr) second = load<kCount>(b + at(operands.second));
-  if (shift != nullptr) third = load<kCount>(shift + at(operands.shift));
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const float result =
-        combined(problem.kind, static_cast<float>(values.elements[i]),
-                 static_cast<float>(second.elements[i]), static_cast<float>(third.elements[i]));
-    values.elements[i] = static_cast<T>(activated(result, problem.activation));
-  }
-  store(dst + at(index), values);
+  float values[kCount], second[kCount] = {}, third[kCount] = {};
+  load_floats(values, a + at(index));
+  if (b != nullptr) load_floats(second, b + at(operands.second));
+  if (shift != nullptr) load_floats(third, shift + at(operands.shift));
+  combine(problem.kind, values, second, third);
+  activate<T>(values, problem.activation);
+  store_floats(dst + at(index), values);
 }
 
 namespace {
@@ -88,11 +90,10 @@ int torchalgo_cuda_pointwise(const torchalgo::cuda::Pointwise* pointwise, const 
     // Without channels, all elements are one row.
     const auto row_bytes =
         static_cast<std::int64_t>(sizeof(T)) * (by_channel ? pointwise->c : elements);
-    const auto run = [&](auto enqueue) {
-      return enqueue(*pointwise, elements, static_cast<const T*>(a), static_cast<const T*>(b),
-                     static_cast<const T*>(shift), static_cast<T*>(dst), stream);
-    };
-    return are_aligned({a, b, shift, dst}, row_bytes) ? run(enqueue_pointwise<T, kWidest<T>>)
-                                                      : run(enqueue_pointwise<T, 1>);
+    return with_vector<T>(vector_bytes({a, b, shift, dst}, row_bytes), [&](auto count) {
+      return enqueue_pointwise<T, count>(*pointwise, elements, static_cast<const T*>(a),
+                                         static_cast<const T*>(b), static_cast<const T*>(shift),
+                                         static_cast<T*>(dst), stream);
+    });
   });
 }

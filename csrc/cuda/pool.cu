@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <type_traits>
-
 #include "cuda/elements.h"
 
 namespace torchalgo::cuda {
@@ -69,7 +67,8 @@ __global__ void __launch_bounds__(kThreads)
   store(dst + static_cast<std::int64_t>(index) * kCount, best);
 }
 
-// The rows or columns of an image that a window covers, and the number by which it divides.
+// The rows or columns of an image that a window covers, and the number by which their sum is
+// divided.
 struct Span {
   int begin, end, divisor;
 };
@@ -88,7 +87,8 @@ __device__ inline Span adaptive_span(int index, int size, int parts) {
   return {begin, end, end - begin};
 }
 
-template <typename T, int kCount>
+// kWindow is as in max_pool.
+template <typename T, int kCount, int kWindow>
 __global__ void __launch_bounds__(kThreads)
     average_pool(const T* __restrict__ src, T* __restrict__ dst, Pool pool, std::uint32_t items) {
   const std::uint32_t index = thread_index();
@@ -103,66 +103,83 @@ __global__ void __launch_bounds__(kThreads)
   const T* const image =
       src + static_cast<std::int64_t>(at.image) * pool.h * pool.w * pool.c + at.c;
   float sums[kCount] = {};
-  for (int i = y.begin; i < y.end; ++i) {
-#pragma unroll 4
-    for (int j = x.begin; j < x.end; ++j) {
-      const auto values =
-          load<kCount>(image + (static_cast<std::int64_t>(i) * pool.w + j) * pool.c);
+  const auto at_pixel = [&](int i, int j) {
+    return image + (static_cast<std::int64_t>(i) * pool.w + j) * pool.c;
+  };
+  const auto add = [&](const Vector<T, kCount>& values) {
 #pragma unroll
-      for (int k = 0; k < kCount; ++k) sums[k] += static_cast<float>(values.elements[k]);
+    for (int k = 0; k < kCount; ++k) sums[k] += static_cast<float>(values.elements[k]);
+  };
+  if constexpr (kWindow > 0) {
+#pragma unroll
+    for (int i = 0; i < kWindow; ++i) {
+#pragma unroll
+      for (int j = 0; j < kWindow; ++j) {
+        const bool is_inside = y.begin + i < y.end && x.begin + j < x.end;
+        add(load_if<kCount>(is_inside, at_pixel(y.begin + i, x.begin + j)));
+      }
+    }
+  } else {
+    for (int i = y.begin; i < y.end; ++i) {
+#pragma unroll 4
+      for (int j = x.begin; j < x.end; ++j) add(load<kCount>(at_pixel(i, j)));
     }
   }
-  const auto divisor = static_cast<float>(static_cast<std::int64_t>(y.divisor) * x.divisor);
-  Vector<T, kCount> result;
+  const float share = 1.0f / static_cast<float>(static_cast<std::int64_t>(y.divisor) * x.divisor);
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) result.elements[k] = static_cast<T>(sums[k] / divisor);
-  store(dst + static_cast<std::int64_t>(index) * kCount, result);
+  for (float& sum : sums) sum *= share;
+  store_floats(dst + static_cast<std::int64_t>(index) * kCount, sums);
 }
 
-// One block averages one image over kMeanVectors adjacent vectors of channels. If a vector has 16
-// bytes, these are 128 bytes of each pixel. The pixels are divided among the threads.
-inline constexpr int kMeanVectors = 8, kMeanThreads = 1024;
+// One block averages one image over `group` adjacent vectors of channels, which is a power of two.
+// The pixels are divided among the threads.
+inline constexpr unsigned kMeanThreads = 1024;  // at most
 
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kMeanThreads)
-    mean_with_barriers(const T* __restrict__ src, T* __restrict__ dst, int pixels, int c) {
+    mean_with_barriers(const T* __restrict__ src, T* __restrict__ dst, unsigned pixels, int c,
+                       int group) {
+  constexpr unsigned kAtOnce = 4;  // the loads on their way
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   auto* const shared = reinterpret_cast<float*>(shared_bytes);
-  const int thread = static_cast<int>(threadIdx.x);
-  const int vectors = c / kCount, blocks = (vectors + kMeanVectors - 1) / kMeanVectors;
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const int vectors = c / kCount, blocks = (vectors + group - 1) / group;
   const int image = static_cast<int>(blockIdx.x) / blocks;
-  const int vector = static_cast<int>(blockIdx.x) % blocks * kMeanVectors + thread % kMeanVectors;
-  constexpr int kStep = kMeanThreads / kMeanVectors;
+  const int vector = static_cast<int>(blockIdx.x) % blocks * group + thread % group;
   float sums[kCount] = {};
   if (vector < vectors) {
     const T* const from = src + (static_cast<std::int64_t>(image) * pixels * c + vector * kCount);
-#pragma unroll 4
-    for (int pixel = thread / kMeanVectors; pixel < pixels; pixel += kStep) {
-      const auto values = load<kCount>(from + static_cast<std::int64_t>(pixel) * c);
+    const auto step = static_cast<unsigned>(threads / group);
+    for (unsigned pixel = thread / group; pixel < pixels; pixel += kAtOnce * step) {
+      Vector<T, kCount> values[kAtOnce];
 #pragma unroll
-      for (int k = 0; k < kCount; ++k) sums[k] += static_cast<float>(values.elements[k]);
-    }
-  }
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        const std::int64_t at = pixel + i * step;
+        values[i] = load_if<kCount>(at < pixels, from + at * c);
+      }
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) shared[k * kMeanThreads + thread] = sums[k];
-  // A tree of sums in shared memory, down to the first kMeanVectors threads.
-  for (int half = kMeanThreads / 2; half >= kMeanVectors; half /= 2) {
-    __syncthreads();
-    if (thread < half) {
+      for (const auto& each : values) {
 #pragma unroll
-      for (int k = 0; k < kCount; ++k) {
-        shared[k * kMeanThreads + thread] += shared[k * kMeanThreads + thread + half];
+        for (int k = 0; k < kCount; ++k) sums[k] += static_cast<float>(each.elements[k]);
       }
     }
   }
-  if (thread >= kMeanVectors || vector >= vectors) return;
-  Vector<T, kCount> result;
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) {
-    result.elements[k] =
-        static_cast<T>(shared[k * kMeanThreads + thread] / static_cast<float>(pixels));
+  for (int k = 0; k < kCount; ++k) shared[k * threads + thread] = sums[k];
+  // A tree of sums in shared memory, down to the first threads: one for each vector.
+  for (int half = threads / 2; half >= group; half /= 2) {
+    __syncthreads();
+    if (thread < half) {
+#pragma unroll
+      for (int k = 0; k < kCount; ++k)
+        shared[k * threads + thread] += shared[k * threads + thread + half];
+    }
   }
-  store(dst + (static_cast<std::int64_t>(image) * c + vector * kCount), result);
+  if (thread >= group || vector >= vectors) return;
+  const float share = 1.0f / static_cast<float>(pixels);
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) sums[k] = shared[k * threads + thread] * share;
+  store_floats(dst + (static_cast<std::int64_t>(image) * c + vector * kCount), sums);
 }
 
 namespace {
@@ -175,23 +192,39 @@ bool is_mean(const Pool& pool) {
 }
 
 template <typename T, int kCount>
-int enqueue_pool(const Pool& pool, const T* src, T* dst, void* stream) {
+int enqueue_mean(const Pool& pool, const T* src, T* dst, void* stream) {
   const int vectors = pool.c / kCount;
-  if (is_mean(pool)) {
-    const std::int64_t blocks =
-        std::int64_t{pool.n} * ((vectors + kMeanVectors - 1) / kMeanVectors);
-    return enqueue(blocks, kMeanThreads, sizeof(float) * kMeanThreads * kCount, stream,
-                   mean_with_barriers<T, kCount>, src, dst, pool.h * pool.w, pool.c);
-  }
-  const std::int64_t items = std::int64_t{pool.n} * pool.p * pool.q * vectors;
+  const auto pixels = static_cast<unsigned>(pool.h * pool.w);
+  int group = 1;  // up to 8 vectors: 128 bytes of each pixel, if a vector has 16
+  while (group < 8 && group < vectors) group *= 2;
+  unsigned threads = 32;  // or more, as long as each has a pixel
+  while (threads < kMeanThreads && threads * 2 <= std::int64_t{pixels} * group) threads *= 2;
+  const std::int64_t blocks = std::int64_t{pool.n} * ((vectors + group - 1) / group);
+  return enqueue(blocks, threads, sizeof(float) * threads * kCount, stream,
+                 mean_with_barriers<T, kCount>, src, dst, pixels, pool.c, group);
+}
+
+template <typename T, int kCount>
+int enqueue_pool(const Pool& pool, const T* src, T* dst, void* stream) {
+  if (is_mean(pool)) return enqueue_mean<T, kCount>(pool, src, dst, stream);
+  const std::int64_t items = std::int64_t{pool.n} * pool.p * pool.q * (pool.c / kCount);
   const auto launch = [&](auto kernel) {
     return enqueue_for_each(items, stream, kernel, src, dst, pool,
                             static_cast<std::uint32_t>(items));
   };
-  if (pool.kind != Pool::kMax) return launch(average_pool<T, kCount>);
-  if (pool.r == 3 && pool.s == 3) return launch(max_pool<T, kCount, 3>);
-  if (pool.r == 2 && pool.s == 2) return launch(max_pool<T, kCount, 2>);
-  return launch(max_pool<T, kCount, 0>);
+  const bool is_max = pool.kind == Pool::kMax;
+  const int window = pool.kind == Pool::kAdaptive || pool.r != pool.s ? 0 : pool.r;
+  switch (window) {
+    case 2:
+      return is_max ? launch(max_pool<T, kCount, 2>) : launch(average_pool<T, kCount, 2>);
+    case 3:
+      return is_max ? launch(max_pool<T, kCount, 3>) : launch(average_pool<T, kCount, 3>);
+    case 5:
+      if (is_max) return launch(max_pool<T, kCount, 5>);
+      [[fallthrough]];
+    default:
+      return is_max ? launch(max_pool<T, kCount, 0>) : launch(average_pool<T, kCount, 0>);
+  }
 }
 
 bool is_valid(const Pool& pool) {
@@ -210,8 +243,13 @@ int torchalgo_cuda_pool(const torchalgo::cuda::Pool* pool, const void* src, void
     using T = decltype(element);
     const auto* const from = static_cast<const T*>(src);
     auto* const to = static_cast<T*>(dst);
-    const auto row_bytes = static_cast<std::int64_t>(sizeof(T)) * pool->c;
-    return are_aligned({src, dst}, row_bytes) ? enqueue_pool<T, kWidest<T>>(*pool, from, to, stream)
-                                              : enqueue_pool<T, 1>(*pool, from, to, stream);
+    const int bytes = vector_bytes({src, dst}, static_cast<std::int64_t>(sizeof(T)) * pool->c);
+    // Up to 128 threads share the pixels of a mean.
+    const std::int64_t pixels =
+        is_mean(*pool) ? std::min<std::int64_t>(std::int64_t{pool->h} * pool->w / 2, 128)
+                       : std::int64_t{pool->p} * pool->q;
+    return with_vector<T>(spread(bytes, pool->n * pixels * pool->c / kWidest<T>), [&](auto count) {
+      return enqueue_pool<T, count>(*pool, from, to, stream);
+    });
   });
 }

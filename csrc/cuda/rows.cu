@@ -46,17 +46,17 @@ int enqueue_rows(const Rows& rows, void* dst, void* stream) {
                           static_cast<std::uint32_t>(items));
 }
 
-// Returns the largest power of two that divides all sizes and addresses in bytes, at most 16.
-int vector_bytes(const Rows& rows, const void* dst) {
-  std::uintptr_t all = reinterpret_cast<std::uintptr_t>(dst) | 16U;
+// Returns the size of the widest vectors that all parts consist of.
+int widest_vector(const Rows& rows, const void* dst) {
+  int bytes = 16;
   for (int i = 0; i < rows.parts; ++i) {
     const Rows::Part& part = rows.part[i];
-    const auto bytes = [&](int size) {
-      return static_cast<std::uintptr_t>(size) * rows.element_bytes;
-    };
-    all |= reinterpret_cast<std::uintptr_t>(part.src) | bytes(part.width) | bytes(part.row_stride);
+    for (const int size : {part.width, part.row_stride}) {
+      const auto row_bytes = std::int64_t{size} * rows.element_bytes;
+      bytes = std::min(bytes, vector_bytes({part.src, dst}, row_bytes));
+    }
   }
-  return static_cast<int>(all & (~all + 1));
+  return bytes;
 }
 
 bool is_valid(const Rows& rows) {
@@ -81,7 +81,7 @@ bool is_valid(const Rows& rows) {
 int torchalgo_cuda_rows(const torchalgo::cuda::Rows* rows, void* dst, void* stream) {
   using namespace torchalgo::cuda;
   if (!is_valid(*rows)) return kInvalid;
-  switch (vector_bytes(*rows, dst)) {
+  switch (widest_vector(*rows, dst)) {
     case 16:
       return enqueue_rows<uint4>(*rows, dst, stream);
     case 8:

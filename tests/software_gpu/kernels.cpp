@@ -85,15 +85,15 @@ std::function<void()> kernel_work(const std::string& mangled_name, const Grid& g
   if (is("max_pool") || is("average_pool"))
     return in_all_threads<In, Out, Pool, std::uint32_t>(mangled_name, grid, arguments);
   if (is("mean_with_barriers"))
-    return in_all_threads<In, Out, int, int>(mangled_name, grid, arguments);
+    return in_all_threads<In, Out, unsigned, int, int>(mangled_name, grid, arguments);
   if (is("9pointwise"))
     return in_all_threads<In, In, In, Out, Pointwise, std::uint32_t, std::uint32_t>(
         mangled_name, grid, arguments);
   if (is("join_rows"))
     return in_all_threads<Out, RowsInVectors, std::uint32_t>(mangled_name, grid, arguments);
   if (is("9depthwise"))
-    return in_all_threads<In, In, In, In, Out, Depthwise, ShortActivation, std::uint32_t>(
-        mangled_name, grid, arguments);
+    return in_all_threads<In, In, In, In, Out, Depthwise, std::uint32_t>(mangled_name, grid,
+                                                                         arguments);
   if (!is("transpose_tiles")) return {};
   const std::string name = readable(mangled_name);
   const auto at = name.find('<');

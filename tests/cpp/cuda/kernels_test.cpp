@@ -44,6 +44,7 @@ class CudaKernels : public testing::Test {
   void SetUp() override {
     launches.clear();
     software_gpu::most_blocks = ~0U;
+    software_gpu::multiprocessors = 132;
     software_gpu::errors_cleared = 0;
   }
 
@@ -57,9 +58,12 @@ class CudaKernels : public testing::Test {
         offered.push_back(std::move(each));
     }
     ASSERT_EQ(offered.size(), primitives) << text;
-    const auto results = check_primitives(all, problem, offered, 1e-5);
-    for (std::size_t i = 0; i < offered.size(); ++i)
-      EXPECT_EQ(results[i].failure, "") << to_string(offered[i]) << " on " << text;
+    for (const int multiprocessors : {132, 0}) {  // narrow and wide vectors, if it has a choice
+      software_gpu::multiprocessors = multiprocessors;
+      const auto results = check_primitives(all, problem, offered, 1e-5);
+      for (std::size_t i = 0; i < offered.size(); ++i)
+        EXPECT_EQ(results[i].failure, "") << to_string(offered[i]) << " on " << text;
+    }
   }
 
   static void expect_right_in_each_type(const std::string& before, const std::string& after,
@@ -72,23 +76,75 @@ class CudaKernels : public testing::Test {
 TEST_F(CudaKernels, PoolInEachWindow) {
   // 24 channels are vectors in each type, 5 are none.
   for (const char* sizes : {"n2c24h9w11", "n2c5h7w6"}) {
-    for (const char* window :
-         {"_r3s3_st2x2_pad1x1_dil1x1", "_r2s2_st2x2_pad0x0_dil1x1", "_r3s2_st1x2_pad1x0_dil1x1",
-          "_r3s3_st2x2_pad0x0_dil1x1_ceil", "_r3s3_st1x1_pad0x0_dil2x2"}) {
+    for (const char* window : {"_r3s3_st2x2_pad1x1_dil1x1", "_r2s2_st2x2_pad0x0_dil1x1",
+                               "_r3s2_st1x2_pad1x0_dil1x1", "_r3s3_st2x2_pad0x0_dil1x1_ceil",
+                               "_r3s3_st1x1_pad0x0_dil2x2", "_r5s5_st1x1_pad2x2_dil1x1"}) {
       expect_right_in_each_type("maxpool", std::string(sizes) + window);
     }
     for (const char* window :
-         {"_r3s3_st2x2_pad1x1", "_r3s3_st2x2_pad1x1_ceil", "_r2s3_st1x1_pad1x1_exclpad"})
+         {"_r3s3_st2x2_pad1x1", "_r3s3_st2x2_pad1x1_ceil", "_r2s3_st1x1_pad1x1_exclpad",
+          "_r2s2_st2x2_pad1x1", "_r3s3_st1x1_pad1x1_exclpad", "_r4s4_st2x2_pad1x1"})
       expect_right_in_each_type("avgpool", std::string(sizes) + window);
     for (const char* window : {"_p1q1", "_p3q2", "_p20q20"})
       expect_right_in_each_type("avgpool", std::string(sizes) + window);
   }
 }
 
-TEST_F(CudaKernels, MeanOfAnImageLargerThanABlock) {
-  expect_right("avgpool_f16_n2c136h40w41_p1q1");
-  EXPECT_EQ(launches[0].blocks, 2U * 3);  // 17 vectors, 8 in a block
-  EXPECT_EQ(launches[0].threads, 1024U);
+// Returns the launch of a function of the library on a GPU of so many multiprocessors.
+template <typename Run>
+software_gpu::Launch launch_on(int multiprocessors, const Run& run) {
+  software_gpu::multiprocessors = multiprocessors;
+  EXPECT_EQ(run(), 0);
+  return launches.back();
+}
+
+TEST_F(CudaKernels, MeansDivideThePixelsAmongTheThreads) {
+  const std::vector<std::uint16_t> src(40 * 41 * 136);
+  std::vector<std::uint16_t> dst(136);
+  const auto mean_of = [&](int rows, int columns) {
+    return [&, rows, columns] {
+      const cuda::Pool pool{
+          .kind = cuda::Pool::kAdaptive, .type = cuda::kHalf, .h = rows, .w = columns, .c = 136};
+      return torchalgo_cuda_pool(&pool, src.data(), dst.data(), nullptr);
+    };
+  };
+  const auto large = launch_on(0, mean_of(40, 41));
+  EXPECT_EQ(large.blocks, 3U);  // 17 vectors of 8 channels, 8 in a block
+  EXPECT_EQ(large.threads, 1024U);
+  const auto small = launch_on(132, mean_of(7, 7));
+  EXPECT_EQ(small.blocks, 9U);     // 68 vectors of 2 channels, since the threads are few
+  EXPECT_EQ(small.threads, 256U);  // 32 for 49 pixels
+}
+
+TEST_F(CudaKernels, FewResultsAreSpreadOverSmallBlocksAndNarrowVectors) {
+  const std::vector<std::uint16_t> src(16 * 16 * 16), weights(3 * 3 * 16);
+  std::vector<std::uint16_t> dst(16 * 16 * 16);
+  const auto pool = [&] {
+    const cuda::Pool max{.type = cuda::kHalf, .h = 16, .w = 16, .c = 16, .p = 16, .q = 16};
+    return torchalgo_cuda_pool(&max, src.data(), dst.data(), nullptr);
+  };
+  const auto depthwise = [&] {
+    const cuda::Depthwise conv{.type = cuda::kHalf,
+                               .h = 16,
+                               .w = 16,
+                               .c = 16,
+                               .p = 16,
+                               .q = 16,
+                               .r = 3,
+                               .s = 3,
+                               .pad_h = 1,
+                               .pad_w = 1};
+    return torchalgo_cuda_depthwise(&conv, src.data(), weights.data(), nullptr, nullptr, dst.data(),
+                                    nullptr);
+  };
+  const auto threads_and_blocks = [](const software_gpu::Launch& launch) {
+    return std::pair(launch.threads, launch.blocks);
+  };
+  EXPECT_EQ(threads_and_blocks(launch_on(132, pool)), std::pair(64U, 16U * 16 * 8 / 64));
+  EXPECT_EQ(threads_and_blocks(launch_on(1, pool)), std::pair(256U, 16U * 16 * 2 / 256));
+  // A thread has four columns.
+  EXPECT_EQ(threads_and_blocks(launch_on(132, depthwise)), std::pair(64U, 16U * 4 * 8 / 64));
+  EXPECT_EQ(threads_and_blocks(launch_on(0, depthwise)), std::pair(256U, 1U));
 }
 
 TEST_F(CudaKernels, PointwiseWithEachActivation) {
@@ -142,7 +198,7 @@ TEST_F(CudaKernels, DepthwiseInEachWindow) {
 
 TEST_F(CudaKernels, DepthwiseWithEachEpilogue) {
   for (const char* epilogue :
-       {"+bias", "+add", "+relu", "+bias+relu6", "+clamp-1x1", "+hardswish"}) {
+       {"+bias", "+add", "+relu", "+bias+relu6", "+clamp-1x1", "+hardswish", "+add+silu"}) {
     const std::string text = "n1c16h4w5_k16r3s3_st1x1_pad1x1_dil1x1_g16";
     expect_right_in_each_type("fwd", text + epilogue);
   }
@@ -181,8 +237,10 @@ TEST_F(CudaKernels, LaunchNothingForNoElementsAndForWrongArguments) {
   cuda::Rows rows{.rows = 1, .parts = 1};
   rows.part[0] = {&value, 2, 1};  // a row is longer than the distance to the next
   EXPECT_EQ(torchalgo_cuda_rows(&rows, &value, nullptr), 1);
-  const cuda::Depthwise gelu{.activation = {.kind = 7}};
-  EXPECT_EQ(torchalgo_cuda_depthwise(&gelu, &value, &value, nullptr, nullptr, &value, nullptr), 1);
+  for (const cuda::Depthwise& wrong :
+       {cuda::Depthwise{.r = 0}, cuda::Depthwise{.activation = {.kind = 7}}})
+    EXPECT_EQ(torchalgo_cuda_depthwise(&wrong, &value, &value, nullptr, nullptr, &value, nullptr),
+              1);
   EXPECT_TRUE(launches.empty());
 }
 

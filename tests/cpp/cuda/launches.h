@@ -16,6 +16,7 @@ struct Launch {
 };
 inline std::vector<Launch> launches;  // of the test
 inline unsigned most_blocks = ~0U;    // a launch gets no more, so that blocks have more tiles
+inline int multiprocessors = 132;     // 0: no number of threads is small for this GPU
 inline cudaError_t next_status = cudaSuccess;
 inline int errors_cleared = 0;
 
@@ -23,6 +24,17 @@ inline int errors_cleared = 0;
 
 extern "C" inline cudaError_t cudaGetLastError() {
   ++software_gpu::errors_cleared;
+  return cudaSuccess;
+}
+
+extern "C" inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+
+extern "C" inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  EXPECT_EQ(attribute, cudaDevAttrMultiProcessorCount);
+  *value = software_gpu::multiprocessors;
   return cudaSuccess;
 }
 

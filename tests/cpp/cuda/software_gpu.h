@@ -119,7 +119,7 @@ struct ThreadIndex {
 
 inline const software_gpu::ThreadIndex threadIdx;
 inline uint3 blockIdx;
-inline dim3 gridDim;
+inline dim3 blockDim, gridDim;
 
 inline void __syncthreads() { software_gpu::Block::wait(); }
 inline float __expf(float x) { return expf(x); }
@@ -135,6 +135,7 @@ namespace software_gpu {
 /// Runs all blocks of a launch.
 inline void run_grid(dim3 blocks, unsigned threads, const std::function<void()>& kernel) {
   gridDim = blocks;
+  blockDim = dim3(threads);
   for (blockIdx.x = 0; blockIdx.x < blocks.x; ++blockIdx.x) {
     std::memset(torchalgo::cuda::shared_bytes, 0xff, kSharedBytes);
     Block::run(threads, kernel);
