@@ -3,13 +3,14 @@
 
 namespace torchalgo::cuda {
 
-// The columns of dst that a thread computes for its channels, so that they share loads of src. The
-// row of pixels that they need is in registers: fewer columns where vectors of 16 bytes are many.
-template <int kBytes, int kWindow, int kStride>
-inline constexpr int kStrip = kWindow == 0                                   ? 1
-                              : kBytes == 16 && kWindow == 7                 ? 2
-                              : kBytes == 16 && kWindow == 5 && kStride == 2 ? 3
-                                                                             : 4;
+// The columns of dst that a thread computes. They share loads of src. The thread keeps a row of
+// pixels and of weights in registers, and has fewer columns where these would not fit: of 16-bit
+// elements, eight make a vector.
+template <int kCount, int kWindow, int kStride>
+inline constexpr int kStrip = kWindow == 0                                  ? 1
+                              : kCount == 8 && kWindow == 7                 ? 2
+                              : kCount == 8 && kWindow == 5 && kStride == 2 ? 3
+                                                                            : 4;
 
 // The sums of a thread: kCount channels of each column of its strip.
 template <typename T, int kCount, int kColumns>
@@ -30,7 +31,7 @@ __global__ void __launch_bounds__(kThreads, kWindow > 0 ? 2 : 4)
     depthwise(const T* __restrict__ src, const T* __restrict__ weights, const T* __restrict__ bias,
               const T* __restrict__ residual, T* __restrict__ dst, Depthwise problem,
               std::uint32_t items) {
-  constexpr int kColumns = kStrip<static_cast<int>(sizeof(T)) * kCount, kWindow, kStride>;
+  constexpr int kColumns = kStrip<kCount, kWindow, kStride>;
   const std::uint32_t index = thread_index();
   if (index >= items) return;
   const auto vectors = static_cast<std::uint32_t>(problem.c / kCount);
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, kWindow > 0 ? 2 : 4)
     }
   }
   float shift[kCount] = {};
-  if (bias != nullptr) load_floats(shift, bias + c);
+  if (bias != nullptr) to_floats(shift, load<kCount>(bias + c));
   const auto offset = (static_cast<std::int64_t>(line) * problem.q + first) * problem.c + c;
   Vector<T, kCount> others[kColumns] = {};
   if (residual != nullptr) {
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(kThreads, kWindow > 0 ? 2 : 4)
     for (int i = 0; i < kCount; ++i)
       values[i] = sums.of[0][i] + shift[i] + static_cast<float>(others[0].elements[i]);
     activate<T, true>(values, problem.activation);
-    store_floats(dst + offset + static_cast<std::int64_t>(column) * problem.c, values);
+    store_floats<kCount>(dst + offset + static_cast<std::int64_t>(column) * problem.c, values);
 #pragma unroll
     for (int k = 1; k < kColumns; ++k) {
       others[k - 1] = others[k];
@@ -113,7 +114,7 @@ struct Pointers {
 
 template <typename T, int kCount, int kWindow, int kStride>
 int enqueue_depthwise(const Depthwise& problem, const Pointers<T>& at, void* stream) {
-  constexpr int kColumns = kStrip<static_cast<int>(sizeof(T)) * kCount, kWindow, kStride>;
+  constexpr int kColumns = kStrip<kCount, kWindow, kStride>;
   const std::int64_t strips = (problem.q + kColumns - 1) / kColumns;
   const std::int64_t items = problem.n * strips * problem.p * (problem.c / kCount);
   return enqueue_for_each(items, stream, depthwise<T, kCount, kWindow, kStride>, at.src, at.weights,
@@ -126,14 +127,20 @@ int enqueue_window(const Depthwise& problem, const Pointers<T>& at, void* stream
                                : enqueue_depthwise<T, kCount, kWindow, 2>(problem, at, stream);
 }
 
+// Returns whether a kernel has the width of the filter and the stride as constants.
+bool has_window(const Depthwise& problem) {
+  return (problem.s == 3 || problem.s == 5 || problem.s == 7) && problem.stride_w <= 2 &&
+         problem.dilation_w == 1;
+}
+
 template <typename T, int kCount>
 int enqueue_any(const Depthwise& problem, const Pointers<T>& at, void* stream) {
   // An odd number of 16-bit channels is rare.
   if constexpr (kCount * sizeof(T) >= 4) {
-    if (problem.stride_w <= 2 && problem.dilation_w == 1) {
+    if (has_window(problem)) {
       if (problem.s == 3) return enqueue_window<T, kCount, 3>(problem, at, stream);
       if (problem.s == 5) return enqueue_window<T, kCount, 5>(problem, at, stream);
-      if (problem.s == 7) return enqueue_window<T, kCount, 7>(problem, at, stream);
+      return enqueue_window<T, kCount, 7>(problem, at, stream);
     }
   }
   return enqueue_depthwise<T, kCount, 0, 0>(problem, at, stream);
@@ -141,7 +148,7 @@ int enqueue_any(const Depthwise& problem, const Pointers<T>& at, void* stream) {
 
 bool is_valid(const Depthwise& problem) {
   return has_valid_window(problem) && is_small_enough(problem.r, problem.s, problem.c) &&
-         has_short_code(problem.activation);
+         is_short_or_none(problem.activation);
 }
 
 }  // namespace

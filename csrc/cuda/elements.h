@@ -56,25 +56,23 @@ int with_vector(int bytes, const Run& run) {
   return run(std::integral_constant<int, 1>());
 }
 
-/// Loads a vector; zeros if it is outside of its tensor. Without a branch, behind which the next
-/// load would wait for this one.
+/// Loads a vector, or zeros if it is outside of its tensor. There is no branch, behind which the
+/// next load would wait.
 template <int kCount, typename T>
 __device__ Vector<T, kCount> load_if(bool is_inside, const T* address) {
   const Vector<T, kCount> none{};
   return is_inside ? load<kCount>(address) : none;
 }
 
-/// Loads a vector and converts its elements to f32.
 template <typename T, int kCount>
-__device__ void load_floats(float (&values)[kCount], const T* address) {
-  const auto vector = load<kCount>(address);
+__device__ void to_floats(float (&values)[kCount], const Vector<T, kCount>& vector) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) values[i] = static_cast<float>(vector.elements[i]);
 }
 
 /// Rounds to elements of type T, and stores them.
-template <typename T, int kCount>
-__device__ void store_floats(T* address, const float (&values)[kCount]) {
+template <int kCount, typename T>
+__device__ void store_floats(T* address, const float* values) {
   Vector<T, kCount> vector;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) vector.elements[i] = static_cast<T>(values[i]);
@@ -88,19 +86,21 @@ enum class ActivationKind : int {
       kEnd
 };
 
-inline bool is_activation(const Activation& activation) {
+inline bool is_activation_or_none(const Activation& activation) {
   return -1 <= activation.kind && activation.kind < static_cast<int>(ActivationKind::kEnd);
 }
 
-inline bool has_short_code(const Activation& activation) {
-  return is_activation(activation) && activation.kind <= static_cast<int>(ActivationKind::kSilu);
+inline bool is_short_or_none(const Activation& activation) {
+  return is_activation_or_none(activation) &&
+         activation.kind <= static_cast<int>(ActivationKind::kSilu);
 }
 
 __device__ inline float clamped(float x, float low, float high) {
   return x < low ? low : x > high ? high : x;  // a NaN stays one: comparisons with it are false
 }
 
-/// Quick variants: of the last bits of an f32, which a 16-bit element does not keep.
+/// Quick variants: the last bits of the f32 may be wrong, which a 16-bit element does not keep. A
+/// quotient below 1e-38 may be 0.
 template <bool kIsQuick>
 __device__ float exponential(float x) {
   return kIsQuick ? __expf(x) : expf(x);
@@ -111,7 +111,7 @@ __device__ float quotient(float x, float y) {
 }
 
 /// Replaces each x by torch's function of the activation's name, computed for elements of type T.
-/// If kIsShort is set, the activation is none or one of has_short_code().
+/// If kIsShort is set, only those of is_short_or_none() have code.
 template <typename T, bool kIsShort = false, int kCount>
 __device__ void activate(float (&values)[kCount], const Activation& activation) {
   using enum ActivationKind;
@@ -125,7 +125,8 @@ __device__ void activate(float (&values)[kCount], const Activation& activation) 
   const auto scaled = [](float x, float exponent) {  // x times the sigmoid of the exponent
     return quotient<kIsQuick>(x, 1.0f + exponential<kIsQuick>(-exponent));
   };
-  if (kIsShort && activation.kind > static_cast<int>(kSilu)) return;  // so the rest has no code
+  if (kIsShort && activation.kind > static_cast<int>(kSilu))
+    return;  // the compiler drops the other cases
   switch (static_cast<ActivationKind>(activation.kind)) {
     case kRelu:
       return each([](float x) { return clamped(x, 0.0f, INFINITY); });
@@ -164,19 +165,20 @@ __device__ void activate(float (&values)[kCount], const Activation& activation) 
 /// The most threads of a block of each kernel without shared memory.
 inline constexpr unsigned kThreads = 256;
 
-/// Returns whether so many threads are too few to keep the current GPU busy: less than eight warps
-/// for each of its multiprocessors. Then more smaller blocks and narrower vectors are faster.
-inline bool are_few(std::int64_t threads) {
+/// Returns whether so many threads would leave most of the current GPU idle: each multiprocessor
+/// gets less than `warps`. Then smaller blocks and narrower vectors are faster.
+inline bool are_few(std::int64_t threads, int warps) {
   int device = 0, multiprocessors = 0;
   const bool is_known = cudaGetDevice(&device) == cudaSuccess &&
                         cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
                                                device) == cudaSuccess;
-  return is_known && threads < std::int64_t{256} * multiprocessors;
+  return is_known && threads < std::int64_t{32} * warps * multiprocessors;
 }
 
-/// Returns the size of vectors that spreads a kernel which would have `wide_threads` of 16 bytes.
+/// Returns the size of vectors: `bytes`, but at most 4 if `wide_threads`, the threads with 16 bytes
+/// each, are few.
 inline int spread(int bytes, std::int64_t wide_threads) {
-  return are_few(wide_threads) ? std::min(bytes, 4) : bytes;
+  return are_few(wide_threads, 8) ? std::min(bytes, 4) : bytes;
 }
 
 /// The number of the running thread among those of all blocks.
@@ -193,7 +195,7 @@ int enqueue(std::int64_t blocks, unsigned threads, std::size_t shared_bytes, voi
   config.dynamicSmemBytes = shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
-  if (status != cudaSuccess) cudaGetLastError();  // the caller reports it: no later call must
+  if (status != cudaSuccess) cudaGetLastError();  // so that no later call reports it again
   return static_cast<int>(status);
 }
 
@@ -201,7 +203,7 @@ int enqueue(std::int64_t blocks, unsigned threads, std::size_t shared_bytes, voi
 template <typename... Parameters>
 int enqueue_for_each(std::int64_t items, void* stream, void (*kernel)(Parameters...),
                      const Parameters&... arguments) {
-  const unsigned threads = are_few(items) ? 64 : kThreads;
+  const unsigned threads = are_few(items, 64) ? 64 : kThreads;
   return enqueue((items + threads - 1) / threads, threads, 0, stream, kernel, arguments...);
 }
 

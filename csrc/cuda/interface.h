@@ -72,8 +72,8 @@ struct Rows {
 
 /// A depthwise convolution of src [n, h, w, c] to dst [n, p, q, c], with weights [r, s, c]:
 /// activation(convolution + bias + residual). Products are added in f32. The image has pad_h rows
-/// and pad_w columns of zeros before it, and as many as are needed after it. The activation is
-/// none, relu, relu6, clamp, hardswish or silu.
+/// and pad_w columns of zeros before it, and as many as are needed after it. An infinite weight
+/// times such a zero may be NaN. The activation is none, relu, relu6, clamp, hardswish or silu.
 struct Depthwise {
   int type = kFloat;
   int n = 1, h = 1, w = 1, c = 1, p = 1, q = 1, r = 1, s = 1;

@@ -47,13 +47,16 @@ __global__ void __launch_bounds__(kThreads)
   if (index >= items) return;
   const Operands operands = operands_of(problem, index, vectors);
   const auto at = [](std::uint32_t vector) { return static_cast<std::int64_t>(vector) * kCount; };
-  float values[kCount], second[kCount] = {}, third[kCount] = {};
-  load_floats(values, a + at(index));
-  if (b != nullptr) load_floats(second, b + at(operands.second));
-  if (shift != nullptr) load_floats(third, shift + at(operands.shift));
+  const auto own = load<kCount>(a + at(index));
+  const auto other = load_if<kCount>(b != nullptr, b + at(operands.second));
+  const auto added = load_if<kCount>(shift != nullptr, shift + at(operands.shift));
+  float values[kCount], second[kCount], third[kCount];
+  to_floats(values, own);
+  to_floats(second, other);
+  to_floats(third, added);
   combine(problem.kind, values, second, third);
   activate<T>(values, problem.activation);
-  store_floats(dst + at(index), values);
+  store_floats<kCount>(dst + at(index), values);
 }
 
 namespace {
@@ -70,7 +73,7 @@ bool is_valid(const Pointwise& problem, const void* b, const void* shift) {
   const bool is_affine = problem.kind == Pointwise::kAffine;
   return Pointwise::kActivation <= problem.kind && problem.kind <= Pointwise::kAffine &&
          (b == nullptr) == (problem.kind == Pointwise::kActivation) &&
-         (shift == nullptr) == !is_affine && is_activation(problem.activation) &&
+         (shift == nullptr) == !is_affine && is_activation_or_none(problem.activation) &&
          (!problem.channelwise || problem.kind == Pointwise::kAdd ||
           problem.kind == Pointwise::kMul) &&
          is_small_enough(problem.n, problem.pixels, problem.c);

@@ -53,10 +53,11 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < kCount; ++i) best.elements[i] = static_cast<T>(-INFINITY);
   const Vector<T, kCount> least = best;
   const int rows = kWindow > 0 ? kWindow : pool.r, columns = kWindow > 0 ? kWindow : pool.s;
-#pragma unroll
+  constexpr int kUnrolled = kWindow > 0 ? kWindow : 1, kAtOnce = kWindow > 0 ? kWindow : 4;
+#pragma unroll kUnrolled
   for (int i = 0; i < rows; ++i) {
     const int y = top + i * pool.dilation_h;
-#pragma unroll
+#pragma unroll kAtOnce
     for (int j = 0; j < columns; ++j) {
       const int x = left + j * pool.dilation_w;
       const bool is_inside = y >= 0 && y < pool.h && x >= 0 && x < pool.w;
@@ -95,7 +96,8 @@ __global__ void __launch_bounds__(kThreads)
   if (index >= items) return;
   const Place at = place_of<kCount>(pool, index);
   const int row = static_cast<int>(at.row), column = static_cast<int>(at.column);
-  const bool is_adaptive = pool.kind == Pool::kAdaptive, padded = pool.kind == Pool::kAveragePadded;
+  const bool is_adaptive = kWindow == 0 && pool.kind == Pool::kAdaptive,
+             padded = pool.kind == Pool::kAveragePadded;
   const Span y = is_adaptive ? adaptive_span(row, pool.h, pool.p)
                              : span_of(row, pool.stride_h, pool.pad_h, pool.r, pool.h, padded);
   const Span x = is_adaptive ? adaptive_span(column, pool.w, pool.q)
@@ -128,11 +130,11 @@ __global__ void __launch_bounds__(kThreads)
   const float share = 1.0f / static_cast<float>(static_cast<std::int64_t>(y.divisor) * x.divisor);
 #pragma unroll
   for (float& sum : sums) sum *= share;
-  store_floats(dst + static_cast<std::int64_t>(index) * kCount, sums);
+  store_floats<kCount>(dst + static_cast<std::int64_t>(index) * kCount, sums);
 }
 
-// One block averages one image over `group` adjacent vectors of channels, which is a power of two.
-// The pixels are divided among the threads.
+// One block computes the means of `group` adjacent vectors of channels of one image. `group` is a
+// power of two. The threads share the pixels.
 inline constexpr unsigned kMeanThreads = 1024;  // at most
 
 template <typename T, int kCount>
@@ -179,7 +181,7 @@ __global__ void __launch_bounds__(kMeanThreads)
   const float share = 1.0f / static_cast<float>(pixels);
 #pragma unroll
   for (int k = 0; k < kCount; ++k) sums[k] = shared[k * threads + thread] * share;
-  store_floats(dst + (static_cast<std::int64_t>(image) * c + vector * kCount), sums);
+  store_floats<kCount>(dst + (static_cast<std::int64_t>(image) * c + vector * kCount), sums);
 }
 
 namespace {

@@ -46,7 +46,7 @@ int enqueue_rows(const Rows& rows, void* dst, void* stream) {
                           static_cast<std::uint32_t>(items));
 }
 
-// Returns the size of the widest vectors that all parts consist of.
+// Returns the size of the widest vectors in which all parts can be copied.
 int widest_vector(const Rows& rows, const void* dst) {
   int bytes = 16;
   for (int i = 0; i < rows.parts; ++i) {

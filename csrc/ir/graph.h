@@ -50,7 +50,7 @@ struct Graph {
 
 /// The version of structure_hash. Raise it when the importer names or groups the nodes of a model
 /// otherwise than before: see docs/decisions/0016.
-inline constexpr int kStructureVersion = 3;
+inline constexpr int kStructureVersion = 4;
 
 /// The first version of structure_hash whose plans know the layouts of opaque nodes.
 inline constexpr int kFirstWithLayouts = 3;

@@ -22,7 +22,7 @@ const SeenTensor* find_image(Value value, const SeenTensors& seen) {
   const auto it = seen.find(value);
   if (it == seen.end() || !it->second.is_always_so) return nullptr;
   const SeenTensor& tensor = it->second;
-  return tensor.sizes.size() >= 3 && dtype_of_scalar(tensor.scalar_type) ? &tensor : nullptr;
+  return tensor.sizes.size() >= 2 && dtype_of_scalar(tensor.scalar_type) ? &tensor : nullptr;
 }
 
 // Returns the constant operand of an op on `image` as one number per channel; nullopt if it has

@@ -25,7 +25,7 @@ struct Affine {
 
 /// Returns the affine function that `node` computes, or nullopt if it computes another one: it is a
 /// batch norm in eval mode, or adds, subtracts, multiplies or divides by a constant that has one
-/// number, or one per channel. Tensors have rank 3 or more; [n, c, w] counts as an image.
+/// number, or one per channel. Tensors have rank 2 or more: [n, c, ...].
 [[nodiscard]] std::optional<Affine> read_affine(script::Node node, const SeenTensors& seen);
 
 }  // namespace torchalgo

@@ -32,6 +32,12 @@ std::optional<ConstantConv> read_constant_conv(Node node) {
   return conv;
 }
 
+std::optional<ConstantConv> read_constant_layer(Node node) {
+  if (!is_constant_linear(node)) return read_constant_conv(node);
+  const at::Tensor bias = constant_tensor(node.input(2)).value_or(at::Tensor());
+  return ConstantConv{node, *constant_tensor(node.input(1)), bias};
+}
+
 std::int64_t result_channels(const ConstantConv& conv) {
   return conv.is_transposed ? conv.weight.size(1) * conv.groups : conv.weight.size(0);
 }
@@ -43,7 +49,7 @@ void replace_weights(const ConstantConv& conv, const at::Tensor& weight, const a
   const auto as_own_type = [&](const at::Tensor& tensor) {
     return tensor.to(conv.weight.scalar_type()).contiguous();
   };
-  // Every convolution of ATen has the arguments (input, weight, bias, ...).
+  // Every convolution of ATen has the arguments (input, weight, bias, ...), and so has linear.
   conv.node.replace_input(1, at.weight(as_own_type(weight), conv.node.input(1)));
   const bool has_bias = conv.bias.defined() || (bias.defined() && bias.any().item<bool>());
   conv.node.replace_input(

@@ -22,13 +22,17 @@ struct ConstantConv {
 /// Returns the convolution that `node` is, or nullopt if it is none or not constant.
 [[nodiscard]] std::optional<ConstantConv> read_constant_conv(script::Node node);
 
+/// Returns what read_constant_conv() does, or a linear layer with constant weights [k, c] as the
+/// convolution that it is for a matrix [n, c].
+[[nodiscard]] std::optional<ConstantConv> read_constant_layer(script::Node node);
+
 /// Returns the number of channels of the result.
 [[nodiscard]] std::int64_t result_channels(const ConstantConv& conv);
 
 /// Returns a copy in double precision on the CPU, in which weights are combined.
 [[nodiscard]] at::Tensor as_f64(const at::Tensor& tensor);
 
-/// Gives the convolution other weights and another bias, in the type of its weights. A convolution
+/// Gives the layer other weights and another bias, in the type of its weights. A layer
 /// without a bias stays so if the new one is undefined or 0.
 void replace_weights(const ConstantConv& conv, const at::Tensor& weight, const at::Tensor& bias);
 

@@ -33,6 +33,7 @@ constexpr std::array<std::string_view, 6> kStrided = {"aten::permute", "aten::tr
 bool is_strided(Value value) { return is_any(value.node(), kStrided); }
 
 bool pads_nothing(const ConstantConv& conv) {
+  if (!conv.node.has_argument("padding")) return true;
   const auto padding = constant_ints(conv.node.argument("padding"));
   return padding && std::all_of(padding->begin(), padding->end(), [](auto p) { return p == 0; });
 }
@@ -130,7 +131,7 @@ class Folder {
       found_.erase(before);
       std::erase(kept_, last);
     }
-    const auto conv = read_constant_conv(affine.src.node());
+    const auto conv = read_constant_layer(affine.src.node());
     const bool is_only_reader = has_one_reader(affine.src);
     if (conv && is_only_reader && has_channels(*conv, node, result_channels(*conv)) &&
         keeps_digits(*conv, affine)) {
@@ -159,9 +160,10 @@ class Folder {
     const Affine& affine = found.affine;
     const bool is_free = !found.is_src_written && !cancels(node, affine);
     if (is_free && fold_into_readers(node, affine)) return;
+    const SeenTensor& seen = seen_.at(node.output());
+    if (seen.sizes.size() == 2) return;  // of a matrix, it is one op of many
     const bool is_alone = found.before.empty();
     if (is_alone && (node.is("aten::batch_norm") || is_strided(affine.src))) return;
-    const SeenTensor& seen = seen_.at(node.output());
     if (!affine.is_per_channel && !has_fixed_channels(affine.src, seen.sizes) &&
         !is_read_by_convolution(node.output(), seen.sizes)) {
       return;
@@ -183,7 +185,7 @@ class Folder {
     const bool has_shift = affine.shift.any().item<bool>();
     std::vector<ConstantConv> readers;
     for (const script::Use& use : node.output().uses()) {
-      const auto conv = read_constant_conv(use.user);
+      const auto conv = read_constant_layer(use.user);
       if (!conv || use.offset != 0 || conv->is_transposed) return false;
       if (!has_channels(*conv, node, conv->weight.size(1) * conv->groups)) return false;
       if ((has_shift && !pads_nothing(*conv)) || !keeps_digits(*conv, affine)) return false;

@@ -30,7 +30,7 @@ struct Term {
   double sign;
 };
 
-// A convolution without dilation whose result only the sum reads.
+// A convolution without dilation, or a linear layer, whose result only the sum reads.
 struct Branch {
   ConstantConv conv;
   Sizes stride, padding;
@@ -38,8 +38,9 @@ struct Branch {
 };
 
 std::optional<Branch> read_branch(const Term& term) {
-  const auto conv = read_constant_conv(term.value.node());
+  const auto conv = read_constant_layer(term.value.node());
   if (!conv || conv->is_transposed || term.value.uses().size() != 1) return std::nullopt;
+  if (conv->node.is("aten::linear")) return Branch{*conv, {}, {}, term.sign};
   const auto window = [&](const char* name) {
     auto sizes = constant_ints(conv->node.argument(name));
     const auto rank = static_cast<std::size_t>(conv->weight.dim() - 2);

@@ -33,6 +33,10 @@ bool functionalize(const script::Graph& graph, const SeenTensors& seen);
 /// change nothing are removed.
 bool keep_pooled_vectors(const script::Graph& graph, const SeenTensors& seen);
 
+/// Replaces means over the pixels of images, such as x.mean((2, 3)) and x.flatten(2).mean(2), by
+/// poolings to [n, c, 1, 1], which import_graph reads, and views.
+bool flatten_means(const script::Graph& graph, const SeenTensors& seen);
+
 /// Replaces activations that a model writes down itself by the op of that name, which import_graph
 /// can read: x * sigmoid(x) is silu, x * tanh(softplus(x)) is mish, relu6(x + 3) / 6 is
 /// hardsigmoid, x * hardsigmoid(x) is hardswish, and 0.5 * x * (1 + erf(x / sqrt(2))) is gelu. The
@@ -106,14 +110,15 @@ bool move_channels_first(const script::Graph& graph, const SeenTensors& seen);
 
 /// Handles products and sums of a tensor with constants: a batch norm in eval mode, a learned scale
 /// or gamma, a number, the normalization of an input. Each of them is y = x * scale[c] + shift[c].
-/// - If x is the result of a convolution and nothing else reads it, the convolution's weights and
-///   bias compute y.
-/// - If only convolutions read y, their weights take the scale. Their biases take the shift, unless
+/// - If x is the result of a convolution, or of a linear layer of a matrix, and nothing else reads
+///   it, the layer's weights and bias compute y.
+/// - If only such layers read y, their weights take the scale. Their biases take the shift, unless
 ///   they pad: the padding stays 0.
 /// - A difference in which large terms cancel stays as it is, such as the first op of
 ///   (x - 101325) / 10. A chain of ops begins anew behind it.
-/// - All that is left becomes one aten::batch_norm per chain of such ops, which import_graph reads
-///   as a ScaleShiftProblem. Numbers alone do so only where weights fix the channels.
+/// - All that is left of images becomes one aten::batch_norm per chain of such ops, which
+///   import_graph reads as a ScaleShiftProblem. Numbers alone do so only where weights fix the
+///   channels.
 ///
 /// Constants are combined in double precision.
 bool fold_affine(const script::Graph& graph, const SeenTensors& seen);
@@ -122,7 +127,8 @@ bool fold_affine(const script::Graph& graph, const SeenTensors& seen);
 /// RepVGG, MobileOne and their relatives are trained: 3x3 + 1x1 + batch norm. The convolutions must
 /// have the same stride and groups and no dilation, and their filters must have a common centre.
 /// The tensor itself, or a batch norm of it, counts as a convolution with a 1x1 filter. The result
-/// has the filter of the largest one, so it computes as much as this one did alone.
+/// has the filter of the largest one, so it computes as much as this one did alone. Two linear
+/// layers of one tensor, as in the heads of distilled networks, become one in the same way.
 ///
 /// Weights are added in double precision.
 bool merge_branches(const script::Graph& graph, const SeenTensors& seen);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "simplify/insert_layer.h"
+#include "simplify/shape_proofs.h"
 #include "torchscript/constants.h"
 #include "torchscript/graph_sizes.h"
 
@@ -41,17 +42,26 @@ bool joins_two(Node node) {
 struct Pooled {
   Value image = nullptr;   // [n, c, h, w]
   Value vector = nullptr;  // [n, c, 1, 1], or null if no node makes it
+  Node reader = nullptr;   // that reads the image, if there is no such node
 };
 
 class Keeper {
  public:
-  Keeper(const Graph& graph, const SeenTensors& seen) : graph_(graph), seen_(seen) {}
+  Keeper(const Graph& graph, const SeenTensors& seen)
+      : graph_(graph), writes_(graph), seen_(seen) {}
 
   bool run() {
     bool is_changed = false;
     const std::vector<Node> nodes = graph_.nodes();
     for (const Node node : nodes) is_changed |= remove_expansion(node);
     for (const Node node : nodes) is_changed |= keep_vector(node) || remove_view(node);
+    return is_changed;
+  }
+
+  bool flatten_means() {
+    bool is_changed = false;
+    const std::vector<Node> nodes = graph_.nodes();
+    for (const Node node : nodes) is_changed |= flatten_mean(node);
     return is_changed;
   }
 
@@ -92,6 +102,15 @@ class Keeper {
     const std::optional<Pooled> source = source_of(matrix);
     if (!source || !makes_vector(last, *source)) return false;
     last.output().replace_uses(vector_of(matrix));
+    return true;
+  }
+
+  // Makes the means [n, c] of images of a pooling to [n, c, 1, 1].
+  bool flatten_mean(Node node) {
+    if (!node.is("aten::mean") || node.output().uses().empty() || !read_mean(node)) return false;
+    const Value matrix = node.output(), vector = vector_of(matrix);
+    const script::Builder at(node);
+    matrix.replace_uses(at.op("aten::flatten", {vector, at.constant(1), at.constant(-1)}));
     return true;
   }
 
@@ -195,22 +214,41 @@ class Keeper {
     return *dims == Sizes{2, 3};
   }
 
-  // Reads x.mean((2, 3)), or a mean over each of both dimensions in turn.
+  // Reads x.mean((2, 3)), a mean over each of both dimensions in turn, or over all pixels in one
+  // dimension.
   [[nodiscard]] std::optional<Pooled> read_mean(Node node) const {
-    if (is_image_mean(node, /*keeps_rank=*/false)) return Pooled{node.input(0), nullptr};
+    if (is_image_mean(node, /*keeps_rank=*/false)) return Pooled{node.input(0), nullptr, node};
     const Node before = node.input(0).node();
-    if (!before.is("aten::mean") || !has_one_reader(before.output())) return std::nullopt;
-    if (sizes(before.input(0)).size() != 4) return std::nullopt;
-    const bool is_in_turn = is_last_mean(before, 4) && is_last_mean(node, 3);
-    return is_in_turn ? std::optional(Pooled{before.input(0), nullptr}) : std::nullopt;
+    if (!has_one_reader(node.input(0))) return std::nullopt;
+    const bool is_of_tokens =
+        swaps_dims(before, 1, 2, 3) && has_one_reader(before.input(0)) && is_mean_over(node, 1, 3);
+    if (!is_of_tokens && !is_mean_over(node, 2, 3)) return std::nullopt;
+    const Node reader = is_of_tokens ? before.input(0).node() : before;
+    if (reader.inputs().empty() || sizes(reader.input(0)).size() != 4) return std::nullopt;
+    const Pooled pooled = {reader.input(0), nullptr, reader};
+    const bool is_in_turn = !is_of_tokens && is_mean_over(reader, 3, 4);
+    return is_in_turn || joins_pixels(pooled) ? std::optional(pooled) : std::nullopt;
   }
 
-  // Returns true for a mean over the last of `rank` dimensions, which it removes.
-  static bool is_last_mean(Node node, std::int64_t rank) {
-    if (node.input_count() != 4 || !is_none(node.input(3))) return false;
+  // Returns true if the reader of an image [n, c, h, w] makes [n, c, h * w] of it.
+  [[nodiscard]] bool joins_pixels(const Pooled& pooled) const {
+    if (writes_.has(pooled.image)) return false;  // the result may be a view of it
+    const Node node = pooled.reader;
+    if (node.is("aten::flatten")) {
+      return is_constant(node.input(1), 2) &&
+             (is_constant(node.input(2), -1) || is_constant(node.input(2), 3));
+    }
+    const std::vector<Value> to = is_view(node) ? sizes_of_view(node) : std::vector<Value>{};
+    return to.size() == 3 && is_size(to[0], pooled, 0) && is_constant(to[2], -1) &&
+           (is_size(to[1], pooled, 1) || is_constant(to[1], sizes(pooled.image)[1]));
+  }
+
+  // Returns true for a mean over dimension `dim` of `rank`, which it removes.
+  static bool is_mean_over(Node node, std::int64_t dim, std::int64_t rank) {
+    if (!node.is("aten::mean") || node.input_count() != 4 || !is_none(node.input(3))) return false;
     const auto dims = constant_ints(node.input(1));
     return constant_bool(node.input(2)) == false && dims &&
-           (*dims == Sizes{-1} || *dims == Sizes{rank - 1});
+           (*dims == Sizes{dim} || *dims == Sizes{dim - rank});
   }
 
   // Returns the matrix as [n, k, 1, 1]. Each new node stands where the node stood that it replaces,
@@ -219,8 +257,7 @@ class Keeper {
     const Node node = matrix.node();
     if (const auto pooled = pooled_in(matrix)) {
       if (pooled->vector != nullptr) return pooled->vector;
-      // If there are two means, the first one reads the image, so the pooling stands in its place.
-      return pool(node.input(0) == pooled->image ? node : node.input(0).node(), pooled->image);
+      return pool(*pooled, node);
     }
     std::vector<Value> inputs = node.inputs();
     inputs[0] = vector_of(inputs[0]);
@@ -233,13 +270,15 @@ class Keeper {
     return at.op(node.kind(), {inputs.begin(), inputs.end()});
   }
 
-  static Value pool(Node mean, Value image) {
-    const script::Builder at(mean);
-    const Value keeps_rank = at.constant(true);
-    return at.op(mean.kind(), {image, Sizes{2, 3}, keeps_rank, mean.input(3)});
+  // Inserts the pooling where the image was read.
+  static Value pool(const Pooled& pooled, Node mean) {
+    const script::Builder at(pooled.reader);
+    const Value keeps_rank = at.constant(true), no_dtype = at.constant({});
+    return at.op(mean.kind(), {pooled.image, Sizes{2, 3}, keeps_rank, no_dtype});
   }
 
   const Graph& graph_;
+  script::Writes writes_;  // of the graph before the first change, which adds no writer
   const SeenTensors& seen_;
 };
 
@@ -247,6 +286,12 @@ class Keeper {
 
 bool keep_pooled_vectors(const Graph& graph, const SeenTensors& seen) {
   if (!Keeper(graph, seen).run()) return false;
+  graph.remove_dead_code();
+  return true;
+}
+
+bool flatten_means(const Graph& graph, const SeenTensors& seen) {
+  if (!Keeper(graph, seen).flatten_means()) return false;
   graph.remove_dead_code();
   return true;
 }

@@ -261,9 +261,10 @@ constexpr Rule kRules[] = {
     {"permutes around linear layers", run<move_channels_first>},
     // A merged convolution may take what follows the sum.
     {"products and sums with constants into convolutions", run<fold_affine>},
-    {"sums of convolutions of one tensor", run<merge_branches>, false, -1},
+    {"sums of convolutions or linear layers of one tensor", run<merge_branches>, false, -1},
     {"zeros that several convolutions read", run<copy_pads>},
     {"splits and shuffles of channels", run<simplify_channel_ops>},
+    {"means of images", run<flatten_means>},
 };
 
 bool apply(const Rule& rule, const Graph& graph, SeenTensors& seen) {

@@ -30,6 +30,7 @@ def test_every_choice_was_measured_and_checked(imported: _C.Imported) -> None:
     plan = make_tuning(imported, fake).settle(_C.make_plan)
     chosen = {(n.problem, n.primitive.name) for n in plan.nodes if n.primitive.name}
     chosen |= {(t.problem, t.primitive.name) for t in plan.transforms}
+    chosen = {each for each in chosen if not each[1].startswith("view.")}  # these are free
     assert chosen
     assert chosen <= {(problem, name) for problem, name, _ in fake.measured}
     assert chosen <= set(fake.checked)

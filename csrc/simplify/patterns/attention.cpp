@@ -24,7 +24,8 @@ using Sizes = std::vector<std::int64_t>;
 
 // The operands of an attention.
 struct Attention : GraphPart {
-  Value query = nullptr;
+  Value query = nullptr;  // [.., depth, queries] if `is_query_transposed`
+  bool is_query_transposed = false;
   Value key = nullptr;  // [.., depth, keys] if `is_key_transposed`
   bool is_key_transposed = false;
   Value value = nullptr;  // [.., width, keys] if `is_value_transposed`; so is the result
@@ -49,10 +50,11 @@ class AttentionFinder {
 
   // Inserts the op, and returns its result.
   [[nodiscard]] Value build(const Attention& found, const script::Builder& at) const {
+    const Value query = found.is_query_transposed ? transposed(found.query, at) : found.query;
     const Value key = found.is_key_transposed ? transposed(found.key, at) : found.key;
     const Value value = found.is_value_transposed ? transposed(found.value, at) : found.value;
     const char* kind = "torchalgo::linear_attention";
-    std::vector<script::Argument> arguments = {found.query, key, value};
+    std::vector<script::Argument> arguments = {query, key, value};
     if (found.epsilon) {
       arguments.push_back(*found.epsilon);
     } else {
@@ -120,6 +122,12 @@ class AttentionFinder {
         found.query = node.input(0);
         found.key = node.input(1);
         found.is_key_transposed = true;
+        // In f16 the product of tensors that are not scaled yet could overflow.
+        const SeenTensor* const query = find(found.query);
+        if (query != nullptr && query->scalar_type != at::kHalf) {
+          take_scale(found.query, found.is_query_transposed, *found.scale);
+          take_scale(found.key, found.is_key_transposed, *found.scale);
+        }
         return true;
       }
       if (node.input_count() < 2) return false;
@@ -131,15 +139,38 @@ class AttentionFinder {
         scores = node.input(is_first ? 1 : 0);
         continue;
       }
-      const bool divides = node.is("aten::div") && node.input_count() == 2;
-      if (!divides && !node.is("aten::mul")) return false;
-      const bool is_number_first = !divides && constant_scalar(node.input(0)).has_value();
-      const auto number = constant_scalar(node.input(is_number_first ? 0 : 1));
-      if (!number || (divides && *number == 0)) return false;
-      *found.scale *= divides ? 1 / *number : *number;
-      scores = node.input(is_number_first ? 1 : 0);
+      const auto factor = factor_of(node);
+      if (!factor) return false;
+      *found.scale *= factor->number;
+      scores = factor->of;
     }
     return false;
+  }
+
+  // A tensor that a constant number multiplies.
+  struct Factor {
+    Value of;
+    double number;
+  };
+  [[nodiscard]] static std::optional<Factor> factor_of(Node node) {
+    const bool divides = node.is("aten::div") && node.input_count() == 2;
+    if (!divides && !node.is("aten::mul")) return std::nullopt;
+    const bool is_number_first = !divides && constant_scalar(node.input(0)).has_value();
+    const auto number = constant_scalar(node.input(is_number_first ? 0 : 1));
+    if (!number || (divides && *number == 0)) return std::nullopt;
+    return Factor{node.input(is_number_first ? 1 : 0), divides ? 1 / *number : *number};
+  }
+
+  // Moves a factor of an operand, which may be transposed afterwards, to the scale of the
+  // attention.
+  void take_scale(Value& operand, bool& is_transposed, double& scale) const {
+    const bool is_outside = is_transpose(operand.node()) && has_one_reader(operand);
+    const Value scaled = is_outside ? operand.node().input(0) : operand;
+    const auto factor = has_one_reader(scaled) ? factor_of(scaled.node()) : std::nullopt;
+    if (!factor) return;
+    operand = factor->of;
+    is_transposed = is_transposed != is_outside;
+    scale *= factor->number;
   }
 
   // Returns true if the value is a product, perhaps scaled, that nothing else reads.

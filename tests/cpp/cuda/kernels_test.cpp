@@ -94,6 +94,7 @@ TEST_F(CudaKernels, PoolInEachWindow) {
 template <typename Run>
 software_gpu::Launch launch_on(int multiprocessors, const Run& run) {
   software_gpu::multiprocessors = multiprocessors;
+  launches.emplace_back();  // for a call that launches nothing
   EXPECT_EQ(run(), 0);
   return launches.back();
 }
@@ -141,7 +142,8 @@ TEST_F(CudaKernels, FewResultsAreSpreadOverSmallBlocksAndNarrowVectors) {
     return std::pair(launch.threads, launch.blocks);
   };
   EXPECT_EQ(threads_and_blocks(launch_on(132, pool)), std::pair(64U, 16U * 16 * 8 / 64));
-  EXPECT_EQ(threads_and_blocks(launch_on(1, pool)), std::pair(256U, 16U * 16 * 2 / 256));
+  EXPECT_EQ(threads_and_blocks(launch_on(1, pool)), std::pair(64U, 16U * 16 * 2 / 64));
+  EXPECT_EQ(threads_and_blocks(launch_on(0, pool)), std::pair(256U, 16U * 16 * 2 / 256));
   // A thread has four columns.
   EXPECT_EQ(threads_and_blocks(launch_on(132, depthwise)), std::pair(64U, 16U * 4 * 8 / 64));
   EXPECT_EQ(threads_and_blocks(launch_on(0, depthwise)), std::pair(256U, 1U));

@@ -39,6 +39,7 @@ constexpr Rule kActivations = rule<name_written_activations>;
 constexpr Rule kStacks = rule<take_stacks_apart>;
 constexpr Rule kAttention = rule<fuse_attention>;
 constexpr Rule kVectors = rule<keep_pooled_vectors>;
+constexpr Rule kMeans = rule<flatten_means>;
 constexpr Rule kNorms = rule<complete_norms>;
 constexpr Rule kTokenNorms = rule<name_token_norms>;
 constexpr Rule kWrittenNorms = rule<name_written_norms>;
@@ -215,6 +216,33 @@ const RuleCase kCases[] = {
      "tanh mean attention add",
      {"x", "b", "y"},
      {2, 7, 4}},
+    {"AttentionOfScaledQueriesAndKeys",
+     kAttention,
+     R"(
+        q = torch.relu(x)
+        k = torch.sigmoid(x)
+        y = torch.matmul(torch.softmax(torch.matmul(q * 0.5, (k / 2.0).transpose(1, 2)), -1), x)
+        return y + 1.0)",
+     "relu sigmoid attention add",
+     {"q", "k", "x", "y"},
+     {2, 7, 4}},
+    {"AttentionOfScaledQueriesThatAreTransposed",
+     kAttention,
+     R"(
+        q = torch.relu(x).transpose(1, 2) * 0.5
+        s = torch.softmax(torch.matmul(q.transpose(1, 2), x.transpose(1, 2)) * 2.0, -1)
+        return torch.matmul(s, x) + 1.0)",
+     "relu attention add",
+     {"q", "x"},
+     {2, 7, 4}},
+    {"AttentionOfScaledQueriesThatAreReadTwice",
+     kAttention,
+     R"(
+        q = x * 0.5
+        return torch.matmul(torch.softmax(torch.matmul(q, x.transpose(1, 2)), -1), q))",
+     "mul attention",
+     {"q", "x"},
+     {2, 7, 4}},
     {"AttentionOfTransposedValues",
      kAttention,
      R"(
@@ -268,6 +296,29 @@ const RuleCase kCases[] = {
         g = torch.sigmoid(torch.linear(f, self.m)).reshape([x.size(0), 4, 1, 1])
         return x * g)",
      "mean relu conv2d sigmoid mul"},
+    {"MeanOfImages", kMeans, R"(
+        return torch.linear(x.mean([-1, 2]), self.m), x.mean(3).mean(2))",
+     "mean flatten linear mean flatten"},
+    {"MeanOfAllPixels",
+     kMeans,
+     R"(
+        return x.flatten(2).mean(2), x.view([x.size(0), 4, -1]).mean(-1))",
+     "mean flatten mean flatten",
+     {"x"}},
+    {"MeanOfTokens",
+     kMeans,
+     R"(
+        t = x.flatten(2)
+        return t.transpose(1, 2).mean(1))",
+     "mean flatten",
+     {"x", "t"}},
+    {"MeanOfTokensThatAreReadTwice", kMeans, R"(
+        t = x.flatten(2).transpose(1, 2)
+        return t.mean(1), t.mean(2), x.flatten(2).mean(1), x.flatten(1, 2).mean(2))",
+     nullptr},
+    {"MeanOfSomethingElse", kMeans, R"(
+        return x.mean([1, 2]), x.mean(2).mean(1), x.mean([2, 3], True), x.mean(3))",
+     nullptr},
     {"SumOfVectors", kVectors, R"(
         a = torch.linear(torch.avg_pool2d(x, [x.size(2), x.size(3)]).flatten(1), self.m)
         b = torch.linear(torch.adaptive_avg_pool2d(x, [1, 1]).flatten(1), self.m)
@@ -453,6 +504,36 @@ const RuleCase kCases[] = {
      nullptr},
 
     // ---- products and sums with constants -------------------------------------------------------
+    {"BatchNormBehindLinearLayer",
+     kAffine,
+     R"(
+        y = torch.linear(x, self.m)
+        return torch.batch_norm(y, self.v, self.u, self.u, self.v, False, 0.1, 1e-5, False))",
+     "linear",
+     {},
+     {3, 4}},
+    {"BatchNormInFrontOfLinearLayer",
+     kAffine,
+     R"(
+        y = torch.batch_norm(x, self.v, self.u, self.u, self.v, False, 0.1, 1e-5, False)
+        return torch.linear(torch.relu(x), self.m, self.u), torch.linear(y, self.m, self.u))",
+     "relu linear linear",
+     {},
+     {3, 4}},
+    {"ScaleOfTokensInFrontOfLinearLayer",
+     kAffine,
+     R"(
+        return torch.linear(x * self.v, self.m))",
+     nullptr,
+     {},
+     {2, 7, 4}},
+    {"ScaleAndShiftOfMatrix",
+     kAffine,
+     R"(
+        return torch.relu((x * self.v + self.u) / 2.0))",
+     nullptr,
+     {},
+     {3, 4}},
     {"BatchNormBehindConvolution", kAffine, R"(
         y = torch.conv2d(x, self.k3)
         return torch.batch_norm(y, self.v, self.u, self.u, self.v, False, 0.1, 1e-5, False))",
@@ -489,6 +570,21 @@ const RuleCase kCases[] = {
         return torch.conv2d(x, self.k3, None, 1, 1) + torch.conv2d(x, self.k1, self.v))",
      "conv2d",
      {"x"}},
+    {"SumOfLinearLayers",
+     kMerge,
+     R"(
+        y = torch.linear(x, self.m, self.v)
+        return torch.linear(x, self.m) - y)",
+     "linear",
+     {"x", "y"},
+     {2, 7, 4}},
+    {"LinearLayersOfTwoTensors",
+     kMerge,
+     R"(
+        return torch.linear(x, self.m) + torch.linear(torch.relu(x), self.m))",
+     nullptr,
+     {},
+     {3, 4}},
     {"DifferenceOfConvolutionAndIdentity",
      kMerge,
      R"(
