@@ -38,6 +38,9 @@ class Net(nn.Module):
         self.up = nn.ConvTranspose2d(C, 2 * C, 3, stride=2, groups=2)
         self.steps = nn.ModuleList(nn.Conv2d(C, 4, r, 2, r // 2) for r in (1, 3))
         self.norm, self.norm2 = nn.BatchNorm2d(C), nn.BatchNorm2d(C)
+        self.linear, self.linear2 = nn.Linear(C, 5), nn.Linear(C, 5, bias=False)
+        self.norm3, self.norm4 = nn.BatchNorm1d(C), nn.BatchNorm1d(C)
+        self.norm5 = nn.BatchNorm1d(5)
         self.scale = nn.Parameter(torch.rand(1, C, 1, 1) + 0.5)
         self.shift = nn.Parameter(torch.rand(C, 1, 1) - 0.5)
         self.gain = nn.Parameter(torch.tensor(0.3))
@@ -112,6 +115,24 @@ BEFORE: dict[str, Callable[[Net, Tensor], Tensor]] = {
 def test_convolutions_take_the_constants_before_them(name: str) -> None:
     kinds, _ = check(BEFORE[name])
     assert not kinds["scaleshift"] and not any(kind.startswith("aten::") for kind in kinds)
+
+
+HEADS: dict[str, Callable[[Net, Tensor], Tensor]] = {
+    "batch norm": lambda m, x: m.linear(m.norm3(x.mean((2, 3)))),
+    "batch norm behind": lambda m, x: m.norm5(m.linear2(x.mean(-1).mean(-1))) * 2,
+    "two of one vector": lambda m, x: (
+        m.linear(m.norm3(y := x.flatten(2).mean(-1))) + m.linear2(m.norm4(y))
+    )
+    / 2,
+    "tokens": lambda m, x: m.linear(x.flatten(2).transpose(1, 2).mean(1) / 3 - 0.1),
+    "sizes": lambda m, x: m.linear2(x.view(x.shape[0], C, -1).mean(2)) + 1,
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_head_of_an_image_is_a_pooling_and_a_linear_layer(name: str) -> None:
+    kinds, _ = check(HEADS[name])
+    assert kinds == {"avgpool": 1, "aten::flatten": 1, "linear": 1}
 
 
 CANCELLING: dict[str, Callable[[Net, Tensor], Tensor]] = {
