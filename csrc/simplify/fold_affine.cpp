@@ -161,7 +161,7 @@ class Folder {
     const bool is_free = !found.is_src_written && !cancels(node, affine);
     if (is_free && fold_into_readers(node, affine)) return;
     const SeenTensor& seen = seen_.at(node.output());
-    if (seen.sizes.size() == 2) return;  // of a matrix, it is one op of many
+    if (seen.sizes.size() == 2) return;  // import_graph plans batch norms of images only
     const bool is_alone = found.before.empty();
     if (is_alone && (node.is("aten::batch_norm") || is_strided(affine.src))) return;
     if (!affine.is_per_channel && !has_fixed_channels(affine.src, seen.sizes) &&

@@ -147,6 +147,7 @@ class Merger {
   bool merge_identity(Node sum, const Branch& branch, const Term& term) const {
     const Value other = term.value;
     const ConstantConv& conv = branch.conv;
+    if (conv.node.is("aten::linear")) return false;
     const Value src = conv.node.input(0);
     const auto seen = seen_.find(src);
     const std::int64_t channels = conv.weight.size(1) * conv.groups;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "simplify/fixed_channels.h"
 #include "simplify/insert_layer.h"
 #include "simplify/shape_proofs.h"
 #include "torchscript/constants.h"
@@ -41,8 +42,8 @@ bool joins_two(Node node) {
 // Where each channel of an image became one number.
 struct Pooled {
   Value image = nullptr;   // [n, c, h, w]
-  Value vector = nullptr;  // [n, c, 1, 1], or null if no node makes it
-  Node reader = nullptr;   // that reads the image, if there is no such node
+  Value vector = nullptr;  // [n, c, 1, 1]; null if the graph has no such tensor
+  Node reader = nullptr;   // the node that reads the image, if `vector` is null
 };
 
 class Keeper {
@@ -105,7 +106,7 @@ class Keeper {
     return true;
   }
 
-  // Makes the means [n, c] of images of a pooling to [n, c, 1, 1].
+  // Replaces a mean [n, c] of images by a pooling to [n, c, 1, 1] and a flatten.
   bool flatten_mean(Node node) {
     if (!node.is("aten::mean") || node.output().uses().empty() || !read_mean(node)) return false;
     const Value matrix = node.output(), vector = vector_of(matrix);
@@ -214,8 +215,8 @@ class Keeper {
     return *dims == Sizes{2, 3};
   }
 
-  // Reads x.mean((2, 3)), a mean over each of both dimensions in turn, or over all pixels in one
-  // dimension.
+  // Reads a mean of images [n, c, h, w] that gives [n, c]: over both dimensions, over one after the
+  // other, or over all pixels after they were joined in one dimension.
   [[nodiscard]] std::optional<Pooled> read_mean(Node node) const {
     if (is_image_mean(node, /*keeps_rank=*/false)) return Pooled{node.input(0), nullptr, node};
     const Node before = node.input(0).node();
@@ -239,8 +240,11 @@ class Keeper {
              (is_constant(node.input(2), -1) || is_constant(node.input(2), 3));
     }
     const std::vector<Value> to = is_view(node) ? sizes_of_view(node) : std::vector<Value>{};
+    const Sizes image = sizes(pooled.image);
+    const bool is_fixed =
+        has_fixed_channels(pooled.image, image) || is_read_by_convolution(pooled.image, image);
     return to.size() == 3 && is_size(to[0], pooled, 0) && is_constant(to[2], -1) &&
-           (is_size(to[1], pooled, 1) || is_constant(to[1], sizes(pooled.image)[1]));
+           (is_size(to[1], pooled, 1) || (is_fixed && is_constant(to[1], image[1])));
   }
 
   // Returns true for a mean over dimension `dim` of `rank`, which it removes.

@@ -124,7 +124,7 @@ HEADS: dict[str, Callable[[Net, Tensor], Tensor]] = {
         (m.linear(m.norm3(y := x.flatten(2).mean(-1))) + m.linear2(m.norm4(y))) / 2
     ),
     "tokens": lambda m, x: m.linear(x.flatten(2).transpose(1, 2).mean(1) / 3 - 0.1),
-    "sizes": lambda m, x: m.linear2(x.view(x.shape[0], C, -1).mean(2)) + 1,
+    "sizes": lambda m, x: m.linear2(x.view(*x.shape[:2], -1).mean(2)) + 1,
 }
 
 

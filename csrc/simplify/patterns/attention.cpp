@@ -2,6 +2,7 @@
 #include "simplify/passes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -122,7 +123,7 @@ class AttentionFinder {
         found.query = node.input(0);
         found.key = node.input(1);
         found.is_key_transposed = true;
-        // In f16 the product of tensors that are not scaled yet could overflow.
+        // In f16, query * key^T could overflow if the factors came after it.
         const SeenTensor* const query = find(found.query);
         if (query != nullptr && query->scalar_type != at::kHalf) {
           take_scale(found.query, found.is_query_transposed, *found.scale);
@@ -161,16 +162,24 @@ class AttentionFinder {
     return Factor{node.input(is_number_first ? 1 : 0), divides ? 1 / *number : *number};
   }
 
-  // Moves a factor of an operand, which may be transposed afterwards, to the scale of the
-  // attention.
+  // If a constant number multiplies the operand, reads the operand without it and multiplies
+  // `scale` instead. A transpose may stand behind the product.
   void take_scale(Value& operand, bool& is_transposed, double& scale) const {
-    const bool is_outside = is_transpose(operand.node()) && has_one_reader(operand);
-    const Value scaled = is_outside ? operand.node().input(0) : operand;
+    const bool is_transposed_last = is_transpose(operand.node()) && has_one_reader(operand);
+    const Value scaled = is_transposed_last ? operand.node().input(0) : operand;
     const auto factor = has_one_reader(scaled) ? factor_of(scaled.node()) : std::nullopt;
-    if (!factor) return;
+    if (!factor || !keeps_range(factor->number)) return;
+    const SeenTensor *const before = find(factor->of), *const after = find(scaled);
+    if (before == nullptr || after == nullptr || before->scalar_type != after->scalar_type) return;
     operand = factor->of;
-    is_transposed = is_transposed != is_outside;
+    is_transposed = is_transposed != is_transposed_last;
     scale *= factor->number;
+  }
+
+  // Returns true if the product of the operands overflows only where that of scaled ones would
+  // nearly do so.
+  [[nodiscard]] static bool keeps_range(double factor) {
+    return std::abs(factor) >= 1.0 / 1024 && std::abs(factor) <= 1024;
   }
 
   // Returns true if the value is a product, perhaps scaled, that nothing else reads.

@@ -302,9 +302,26 @@ const RuleCase kCases[] = {
     {"MeanOfAllPixels",
      kMeans,
      R"(
-        return x.flatten(2).mean(2), x.view([x.size(0), 4, -1]).mean(-1))",
-     "mean flatten mean flatten",
+        return x.flatten(2).mean(2))",
+     "mean flatten",
      {"x"}},
+    {"MeanOfAllPixelsOfAConvolution",
+     kMeans,
+     R"(
+        y = torch.conv2d(x, self.k1)
+        return y.view([y.size(0), 4, -1]).mean(-1))",
+     "conv2d mean flatten",
+     {"y"}},
+    {"MeanOfAllPixelsOfAsManyChannelsAsTheRunHas", kMeans, R"(
+        return x.view([x.size(0), 4, -1]).mean(-1))",
+     nullptr},
+    {"SumOfAMatrixAndItsLinearLayer",
+     kMerge,
+     R"(
+        return (x - 1000.0) + torch.linear(x, self.m))",
+     nullptr,
+     {},
+     {3, 4}},
     {"MeanOfTokens",
      kMeans,
      R"(
