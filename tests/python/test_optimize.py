@@ -380,7 +380,7 @@ def older(plan: torchalgo.Plan, **changes: Any) -> torchalgo.Plan:
 def test_an_older_plan_is_fitted_by_name_and_the_user_is_told(
     net: Net, x: torch.Tensor, fast: torchalgo.Optimized
 ) -> None:
-    with pytest.warns(UserWarning, match="has version 0, this torchalgo's version 3") as told:
+    with pytest.warns(UserWarning, match="has version 0, this torchalgo's version 4") as told:
         again = torchalgo.optimize(
             net, x, plan=older(fast.plan), settings=torchalgo.Settings(progress=False)
         )
