@@ -543,7 +543,7 @@ def test_several_plans_are_listed_first(shaped: torchalgo.Optimized, tmp_path: P
 def test_the_front_is_shown_if_it_is_passed(whole: Element, tuned: torchalgo.Optimized) -> None:
     front = tuned.pareto("weights", max_points=4)
     assert " ".join(str(front).split()) in [pre.text for pre in whole.all("pre")]
-    assert len(front) > 1
+    assert len(front)  # more plans only if the fastest one has not the fewest weights
     with pytest.raises(torchalgo.Error, match=r"^TA1001 report: front is list, expected"):
         tuned.report("r.html", front=[])  # type: ignore[arg-type]
 
