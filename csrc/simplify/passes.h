@@ -55,9 +55,9 @@ bool take_stacks_apart(const script::Graph& graph, const SeenTensors& seen);
 
 /// Makes one op, torchalgo::attention, of matmul, scale, sum, softmax and matmul, as attention is
 /// written down, and of scaled_dot_product_attention with a constant mask or none, in f32 on the
-/// CPU. Tensors have rank 3 or 4. The softmax is over the keys, and nothing else reads what lies
-/// between. The ops of attention without softmax, as EfficientViT has it, become
-/// torchalgo::linear_attention.
+/// CPU. The scale may multiply the scores, the queries or the keys. Tensors have rank 3 or 4. The
+/// softmax is over the keys, and nothing else reads what lies between. The ops of attention without
+/// softmax, as EfficientViT has it, become torchalgo::linear_attention.
 bool fuse_attention(const script::Graph& graph, const SeenTensors& seen);
 
 /// Removes ops that return their input, if nobody writes to it:
@@ -128,7 +128,7 @@ bool fold_affine(const script::Graph& graph, const SeenTensors& seen);
 /// have the same stride and groups and no dilation, and their filters must have a common centre.
 /// The tensor itself, or a batch norm of it, counts as a convolution with a 1x1 filter. The result
 /// has the filter of the largest one, so it computes as much as this one did alone. Two linear
-/// layers of one tensor, as in the heads of distilled networks, become one in the same way.
+/// layers of one tensor, as in the heads of distilled networks, become one.
 ///
 /// Weights are added in double precision.
 bool merge_branches(const script::Graph& graph, const SeenTensors& seen);

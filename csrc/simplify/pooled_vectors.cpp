@@ -176,9 +176,7 @@ class Keeper {
     if (node.is("aten::mean")) return read_mean(node);
     if (node.inputs().empty() || !is_global_pool(node.input(0).node())) return std::nullopt;
     const Pooled pooled = {node.input(0).node().input(0), node.input(0)};
-    const bool flattens = node.is("aten::flatten") && is_constant(node.input(1), 1) &&
-                          (is_constant(node.input(2), -1) || is_constant(node.input(2), 3));
-    if (flattens) return pooled;
+    if (flattens_from(node, 1)) return pooled;
     if (!is_view(node)) return std::nullopt;
     const std::vector<Value> to = sizes_of_view(node);
     if (to.size() != 2) return std::nullopt;
@@ -231,14 +229,17 @@ class Keeper {
     return is_in_turn || joins_pixels(pooled) ? std::optional(pooled) : std::nullopt;
   }
 
+  // Returns true if the node flattens dimensions `first` to 3 of a tensor of rank 4.
+  static bool flattens_from(Node node, std::int64_t first) {
+    return node.is("aten::flatten") && is_constant(node.input(1), first) &&
+           (is_constant(node.input(2), -1) || is_constant(node.input(2), 3));
+  }
+
   // Returns true if the reader of an image [n, c, h, w] makes [n, c, h * w] of it.
   [[nodiscard]] bool joins_pixels(const Pooled& pooled) const {
     if (writes_.has(pooled.image)) return false;  // the result may be a view of it
     const Node node = pooled.reader;
-    if (node.is("aten::flatten")) {
-      return is_constant(node.input(1), 2) &&
-             (is_constant(node.input(2), -1) || is_constant(node.input(2), 3));
-    }
+    if (flattens_from(node, 2)) return true;
     const std::vector<Value> to = is_view(node) ? sizes_of_view(node) : std::vector<Value>{};
     const Sizes image = sizes(pooled.image);
     const bool is_fixed =
