@@ -86,10 +86,9 @@ int torchalgo_cuda_layer_norm(const torchalgo::cuda::LayerNorm* norm, const void
     using T = decltype(element);
     const auto row_bytes = static_cast<std::int64_t>(sizeof(T)) * norm->c;
     return with_vector<T>(vector_bytes({src, scale, shift, dst}, row_bytes), [&](auto count) {
-      return enqueue_layer_norm<T, count>(*norm, static_cast<const T*>(src),
-                                          static_cast<const T*>(scale),
-                                          static_cast<const T*>(shift), static_cast<T*>(dst),
-                                          stream);
+      return enqueue_layer_norm<T, count>(
+          *norm, static_cast<const T*>(src), static_cast<const T*>(scale),
+          static_cast<const T*>(shift), static_cast<T*>(dst), stream);
     });
   });
 }

@@ -28,13 +28,13 @@ Kernel prepare_layer_norm(const Problem& problem, const Primitive& primitive,
                                 .pixels = static_cast<int>(norm.n * norm.h * norm.w),
                                 .c = static_cast<int>(norm.c),
                                 .epsilon = static_cast<float>(norm.epsilon)};
-  return with_scale_and_shift(kernel_of(
-      problem, primitive,
-      [args, run = library.layer_norm](const KernelArgs& tensors, void* stream) {
-        const auto& [scale, shift] = tensors.packed[0];
-        return run(&args, data_of(tensors.src[0]), data_of(scale), data_of(shift),
-                   tensors.dst.mutable_data_ptr(), stream);
-      }));
+  return with_scale_and_shift(
+      kernel_of(problem, primitive,
+                [args, run = library.layer_norm](const KernelArgs& tensors, void* stream) {
+                  const auto& [scale, shift] = tensors.packed[0];
+                  return run(&args, data_of(tensors.src[0]), data_of(scale), data_of(shift),
+                             tensors.dst.mutable_data_ptr(), stream);
+                }));
 }
 
 }  // namespace

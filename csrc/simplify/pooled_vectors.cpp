@@ -212,8 +212,8 @@ class Keeper {
     if (is_image_mean(node, /*keeps_rank=*/false)) return Pooled{node.input(0), nullptr, node};
     const Node before = node.input(0).node();
     if (!has_one_reader(node.input(0))) return std::nullopt;
-    const bool is_of_tokens =
-        swaps_dims(before, 1, 2, 3) && has_one_reader(before.input(0)) && is_mean_over(node, {1}, 3);
+    const bool is_of_tokens = swaps_dims(before, 1, 2, 3) && has_one_reader(before.input(0)) &&
+                              is_mean_over(node, {1}, 3);
     if (!is_of_tokens && !is_mean_over(node, {2}, 3)) return std::nullopt;
     const Node reader = is_of_tokens ? before.input(0).node() : before;
     if (reader.inputs().empty() || sizes(reader.input(0)).size() != 4) return std::nullopt;

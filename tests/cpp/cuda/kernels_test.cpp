@@ -221,9 +221,9 @@ TEST_F(CudaKernels, NormsWhoseMeanIsFarFromZero) {
   std::vector<float> src(kChannels), ones(kChannels, 1), zeros(kChannels), dst(kChannels);
   for (int i = 0; i < kChannels; ++i) src[i] = 1e4F + static_cast<float>(i % 2);
   const cuda::LayerNorm norm{.c = kChannels};
-  ASSERT_EQ(torchalgo_cuda_layer_norm(&norm, src.data(), ones.data(), zeros.data(), dst.data(),
-                                      nullptr),
-            0);
+  ASSERT_EQ(
+      torchalgo_cuda_layer_norm(&norm, src.data(), ones.data(), zeros.data(), dst.data(), nullptr),
+      0);
   for (int i = 0; i < kChannels; ++i) EXPECT_NEAR(dst[i], i % 2 ? 1 : -1, 1e-3) << i;
 }
 
