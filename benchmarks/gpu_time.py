@@ -92,6 +92,7 @@ KERNEL_PROBLEMS = (
     "fwd_{}_n8c144h56w56_k144r3s3_st2x2_pad1x1_dil1x1_g144+bias+relu6",
     "fwd_{}_n8c672h14w14_k672r5s5_st1x1_pad2x2_dil1x1_g672+bias+silu",
     "fwd_{}_n8c96h56w56_k96r7s7_st1x1_pad3x3_dil1x1_g96+bias",
+    "layernorm_{}_n8c96h56w56_eps1e-06", "layernorm_{}_n8c384h14w14_eps1e-06",
 )  # fmt: skip
 
 

@@ -82,7 +82,7 @@ Offer offer_prepacked(const Problem& problem, const Device& device) {
     return {{}, "reads no image of one channel with a stride to one column"};
   }
   Offer offer = {{{"aten.prepacked", Layout::kNhwc, Layout::kNhwc, 0}}, {}};
-  if (device.has_amx)
+  if (!device.bf16_isa.empty())
     offer.primitives.push_back({"aten.prepacked", Layout::kNhwcBf16, Layout::kNhwcBf16, 0});
   return offer;
 }

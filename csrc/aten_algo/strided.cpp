@@ -26,7 +26,7 @@ Offer offer_strided(std::string_view name) {
 
 Offer offer_with_bf16(std::string_view name, const Problem& problem, const Device& device) {
   Offer offer = offer_strided(name);
-  if (device.has_amx && dtype_of(problem) == DType::kF32)
+  if (!device.bf16_isa.empty() && dtype_of(problem) == DType::kF32)
     offer.primitives.push_back({std::string(name), Layout::kNhwcBf16, Layout::kNhwcBf16, 0});
   return offer;
 }

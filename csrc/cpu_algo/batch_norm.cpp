@@ -279,16 +279,16 @@ Algorithms batch_norm(const std::string& isa) {
   of_bf16.measure = TORCHALGO_PICK_KERNEL(isa, measure_groups_bf16);
   of_bf16.add_up = TORCHALGO_PICK_KERNEL(isa, add_up_gradients_bf16);
   of_bf16.normalize = TORCHALGO_PICK_KERNEL(isa, run_normalize_bf16);
-  return {with_bf16_if_amx({.name = "cpu.batch_norm",
-                            .version = 2,
-                            .rounding = 1,
-                            .offer = offer_batch_norm,
-                            .bind = std::bind_front(bind_batch_norm, of_f32, of_bf16)}),
-          with_bf16_if_amx({.name = "cpu.channel_sums",
-                            .version = 2,
-                            .rounding = 1,
-                            .offer = offer_channel_sums,
-                            .bind = std::bind_front(bind_channel_sums, of_f32, of_bf16)})};
+  return {with_bf16_if_fast({.name = "cpu.batch_norm",
+                             .version = 2,
+                             .rounding = 1,
+                             .offer = offer_batch_norm,
+                             .bind = std::bind_front(bind_batch_norm, of_f32, of_bf16)}),
+          with_bf16_if_fast({.name = "cpu.channel_sums",
+                             .version = 2,
+                             .rounding = 1,
+                             .offer = offer_channel_sums,
+                             .bind = std::bind_front(bind_channel_sums, of_f32, of_bf16)})};
 }
 
 }  // namespace torchalgo::cpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The chains of cpu.conv_chain in bf16: 1x1 convolutions with AMX around a depthwise one, block of
+// The chains of cpu.conv_chain in bf16: 1x1 convolutions around a depthwise one, block of
 // rows by block of rows. The tensors between them lie in nhwc and stay in L2.
 #include <algorithm>
 #include <cstring>
@@ -255,7 +255,7 @@ Offer offer_all(const Problem& problem, const Device& device) {
 
 PlainKernel bind(const std::string& isa, const Problem& problem, const Primitive& primitive,
                  const Device& device) {
-  const Kernels kernels = {pick_bf16_conv(isa, device.has_amx),
+  const Kernels kernels = {pick_bf16_conv(isa, device),
                            TORCHALGO_PICK_KERNEL(isa, run_depthwise_bf16)};
   const std::int64_t slices = device.threads;
   const ChainParts parts = parts_of(problem);
@@ -272,7 +272,7 @@ PlainKernel bind(const std::string& isa, const Problem& problem, const Primitive
 }  // namespace
 
 Algorithm bf16_chain(const std::string& isa) {
-  return with_bf16_if_amx(
+  return with_bf16_if_fast(
       {.name = kName, .rounding = 1, .offer = offer_all, .bind = std::bind_front(bind, isa)});
 }
 

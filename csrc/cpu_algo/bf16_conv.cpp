@@ -211,8 +211,8 @@ void pack_bf16_weights(const Bf16Plan& plan, const float* weights, std::uint16_t
   });
 }
 
-RunBf16Conv pick_bf16_conv(std::string_view isa, bool has_amx) {
-  return TORCHALGO_PICK_AMX_KERNEL(has_amx && isa == "avx512", isa, bf16_conv);
+RunBf16Conv pick_bf16_conv(std::string_view isa, const Device& device) {
+  return TORCHALGO_PICK_BF16_KERNEL(bf16_isa_beside(isa, device), isa, bf16_conv);
 }
 
 namespace {
@@ -277,16 +277,15 @@ Offer offer_all_layouts(const Problem& problem, const Device& device) {
 
 }  // namespace
 
-// Makes the algorithm for bf16 with sums in f32. It is fast on processors with AMX only.
+// Makes the algorithm for bf16 with sums in f32. It is fast on processors with a bf16_isa only.
 Algorithm bf16_conv(const std::string& isa) {
-  return with_backward_data(with_bf16_if_amx(
+  return with_backward_data(with_bf16_if_fast(
       {.name = kName,
        .rounding = 1,
        .offer = offer_all_layouts,
        .bind = [isa](const Problem& problem, const Primitive& primitive, const Device& device) {
-         const bool has_amx = device.has_amx && isa == "avx512";
-         return bind(TORCHALGO_PICK_AMX_KERNEL(has_amx, isa, bf16_conv),
-                     std::get<ConvProblem>(problem), primitive, device.threads);
+         return bind(pick_bf16_conv(isa, device), std::get<ConvProblem>(problem), primitive,
+                     device.threads);
        }}));
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cpu_algo/kernels/bf16_conv.h"
+#include "ir/device.h"
 #include "ir/primitive.h"
 #include "ir/problem.h"
 #include "ir/threads.h"
@@ -36,7 +37,7 @@ void pack_bf16_weights(const Bf16Plan& plan, const float* weights, std::uint16_t
 
 using RunBf16Conv = decltype(&kernels::default_isa::bf16_conv);
 
-/// Returns the kernel that runs on the device with the instruction set `isa`.
-[[nodiscard]] RunBf16Conv pick_bf16_conv(std::string_view isa, bool has_amx);
+/// Returns the kernel that runs on the device beside kernels for `isa`.
+[[nodiscard]] RunBf16Conv pick_bf16_conv(std::string_view isa, const Device& device);
 
 }  // namespace torchalgo::cpu

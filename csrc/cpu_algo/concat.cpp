@@ -68,7 +68,7 @@ Algorithm concat(const std::string& isa) {
           run_concat(run, concat, layout, args, threads);
         }};
   };
-  return with_bf16_if_amx(
+  return with_bf16_if_fast(
       {.name = "cpu.concat", .rounding = 1, .offer = offer_concat, .bind = bind});
 }
 

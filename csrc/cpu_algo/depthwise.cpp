@@ -127,8 +127,7 @@ Offer offer(const DepthwiseAlgorithm& depthwise, const Problem& problem, const D
   // channels are needed.
   if (conv->c < 16) return offer;
   offer.primitives.push_back({name, Layout::kNhwc, Layout::kNhwc});
-  if (depthwise.run_bf16 != nullptr)
-    offer.primitives.push_back({name, Layout::kNhwcBf16, Layout::kNhwcBf16});
+  if (depthwise.pick_bf16) offer.primitives.push_back({name, Layout::kNhwcBf16, Layout::kNhwcBf16});
   return offer;
 }
 
@@ -137,17 +136,16 @@ Offer offer(const DepthwiseAlgorithm& depthwise, const Problem& problem, const D
 Algorithm make_depthwise(const DepthwiseAlgorithm& depthwise) {
   const auto bind_own = [depthwise](const Problem& problem, const Primitive& primitive,
                                     const Device& device) {
-    const auto run_bf16 = device.has_amx ? depthwise.run_with_amx : depthwise.run_bf16;
-    const auto run = is_typed(primitive.src) ? run_bf16 : depthwise.run;
+    const auto run = is_typed(primitive.src) ? depthwise.pick_bf16(device) : depthwise.run;
     PlainKernel kernel = bind(std::get<ConvProblem>(problem), primitive.src, run, device.threads);
     kernel.least_work = [=] { return direct_work(problem); };
     return kernel;
   };
-  return with_backward_data(with_bf16_if_amx({.name = depthwise.name,
-                                              .version = depthwise.version,
-                                              .rounding = 1,
-                                              .offer = std::bind_front(offer, depthwise),
-                                              .bind = bind_own}));
+  return with_backward_data(with_bf16_if_fast({.name = depthwise.name,
+                                               .version = depthwise.version,
+                                               .rounding = 1,
+                                               .offer = std::bind_front(offer, depthwise),
+                                               .bind = bind_own}));
 }
 
 namespace {
@@ -163,13 +161,14 @@ std::string refuse(const ConvProblem& conv) {
 }  // namespace
 
 Algorithm depthwise(const std::string& isa) {
-  return make_depthwise(
-      {.name = "cpu.depthwise",
-       .version = 6,
-       .refuse = refuse,
-       .run = TORCHALGO_PICK_KERNEL(isa, run_depthwise),
-       .run_bf16 = TORCHALGO_PICK_KERNEL(isa, run_depthwise_bf16),
-       .run_with_amx = TORCHALGO_PICK_AMX_KERNEL(isa == "avx512", isa, run_depthwise_bf16)});
+  return make_depthwise({.name = "cpu.depthwise",
+                         .version = 6,
+                         .refuse = refuse,
+                         .run = TORCHALGO_PICK_KERNEL(isa, run_depthwise),
+                         .pick_bf16 = [isa](const Device& device) {
+                           return TORCHALGO_PICK_BF16_KERNEL(bf16_isa_beside(isa, device), isa,
+                                                             run_depthwise_bf16);
+                         }});
 }
 
 }  // namespace torchalgo::cpu

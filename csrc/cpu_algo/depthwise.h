@@ -5,6 +5,7 @@
 // describes. They run alone or as one step of several.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -39,8 +40,7 @@ struct DepthwiseAlgorithm {
   int version;
   std::string (*refuse)(const ConvProblem&);  // the reason, or empty if it can run
   DepthwiseRun run;
-  // For nhwc.bf16, without and with AMX; null if it lacks this layout.
-  DepthwiseRun run_bf16 = nullptr, run_with_amx = nullptr;
+  std::function<DepthwiseRun(const Device&)> pick_bf16;  // null if it lacks nhwc.bf16
 };
 [[nodiscard]] Algorithm make_depthwise(const DepthwiseAlgorithm& depthwise);
 

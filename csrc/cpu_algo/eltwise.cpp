@@ -103,11 +103,11 @@ Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels
       run_eltwise(plan, args, threads);
     }};
   };
-  return with_bf16_if_amx({.name = name,
-                           .version = 3,
-                           .rounding = 1,
-                           .offer = std::bind_front(offer_eltwise, name, kind),
-                           .bind = bind});
+  return with_bf16_if_fast({.name = name,
+                            .version = 3,
+                            .rounding = 1,
+                            .offer = std::bind_front(offer_eltwise, name, kind),
+                            .bind = bind});
 }
 
 Offer offer_gradient(const Problem& problem, const Device&) {
@@ -129,7 +129,7 @@ Algorithm make_gradient(const EltwiseKernels& kernels, const EltwiseKernels& ker
       run_flat(plan, args, threads);
     }};
   };
-  return with_bf16_if_amx(
+  return with_bf16_if_fast(
       {.name = "cpu.bwd_activation", .rounding = 1, .offer = offer_gradient, .bind = bind});
 }
 

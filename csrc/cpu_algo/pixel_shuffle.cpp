@@ -66,10 +66,10 @@ Algorithm pixel_shuffle(const std::string& isa) {
   const Kernels kernels = {TORCHALGO_PICK_KERNEL(isa, run_pixel_shuffle),
                            TORCHALGO_PICK_KERNEL(isa, run_pixel_shuffle_bf16),
                            TORCHALGO_PICK_KERNEL(isa, run_pixel_shuffle_planes)};
-  return with_bf16_if_amx({.name = "cpu.pixel_shuffle",
-                           .rounding = 1,
-                           .offer = offer_pixel_shuffle,
-                           .bind = std::bind_front(bind_pixel_shuffle, kernels)});
+  return with_bf16_if_fast({.name = "cpu.pixel_shuffle",
+                            .rounding = 1,
+                            .offer = offer_pixel_shuffle,
+                            .bind = std::bind_front(bind_pixel_shuffle, kernels)});
 }
 
 }  // namespace torchalgo::cpu

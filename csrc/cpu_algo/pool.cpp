@@ -77,7 +77,7 @@ Algorithm pool(const std::string& isa) {
       run_pool(plan, args.src[0], args.dst, threads);
     }};
   };
-  return with_bf16_if_amx(
+  return with_bf16_if_fast(
       {.name = "cpu.pool", .version = 2, .rounding = 1, .offer = offer_pool, .bind = bind});
 }
 

@@ -42,11 +42,11 @@ Offer offer_resize(const Problem& problem, const Device&) {
 Algorithm resize(const std::string& isa) {
   const Kernels kernels = {TORCHALGO_PICK_KERNEL(isa, run_resize),
                            TORCHALGO_PICK_KERNEL(isa, run_resize_bf16)};
-  return with_bf16_if_amx({.name = "cpu.resize",
-                           .version = 2,
-                           .rounding = 1,
-                           .offer = offer_resize,
-                           .bind = std::bind_front(bind_resize, kernels)});
+  return with_bf16_if_fast({.name = "cpu.resize",
+                            .version = 2,
+                            .rounding = 1,
+                            .offer = offer_resize,
+                            .bind = std::bind_front(bind_resize, kernels)});
 }
 
 }  // namespace torchalgo::cpu

@@ -38,19 +38,24 @@ Offer offer_f32(std::string_view name, DType dtype, std::initializer_list<Layout
   return offer;
 }
 
-Algorithm with_bf16_if_amx(Algorithm algorithm) {
+Algorithm with_bf16_if_fast(Algorithm algorithm) {
   algorithm.offer_all = algorithm.offer;
   algorithm.offer = [all = std::move(algorithm.offer)](const Problem& problem,
                                                        const Device& device) {
     Offer offer = all(problem, device);
-    if (device.has_amx || !offer.refusal.empty()) return offer;
+    if (!device.bf16_isa.empty() || !offer.refusal.empty()) return offer;
     std::erase_if(offer.primitives, [](const Primitive& primitive) {
       return is_typed(primitive.src) || is_typed(primitive.dst);
     });
-    if (offer.primitives.empty()) offer.refusal = "needs a processor with AMX";
+    if (offer.primitives.empty())
+      offer.refusal = "needs a processor with AMX, or one of AMD with AVX512_BF16";
     return offer;
   };
   return algorithm;
+}
+
+std::string_view bf16_isa_beside(std::string_view isa, const Device& device) {
+  return isa == "avx512" ? std::string_view(device.bf16_isa) : std::string_view();
 }
 
 std::optional<kernels::Activation> only_activation(const Epilogue& epilogue) {

@@ -35,9 +35,12 @@ struct LaneShape {
 [[nodiscard]] Offer offer_f32(std::string_view name, DType dtype,
                               std::initializer_list<Layout> layouts);
 
-/// Returns `algorithm` with its offer as offer_all. If the device has no AMX, the new offer leaves
-/// out primitives in nhwc.bf16, because then convolutions in f32 are faster.
-[[nodiscard]] Algorithm with_bf16_if_amx(Algorithm algorithm);
+/// Returns `algorithm` with its offer as offer_all. If the device has no bf16_isa, the new offer
+/// leaves out primitives in nhwc.bf16, because then convolutions in f32 are faster.
+[[nodiscard]] Algorithm with_bf16_if_fast(Algorithm algorithm);
+
+/// Returns the bf16_isa of the device, or an empty one if `isa` is below AVX-512, as in a test.
+[[nodiscard]] std::string_view bf16_isa_beside(std::string_view isa, const Device& device);
 
 /// Calls run(args, begin, end) for ranges of at least `grain` tasks that cover [0, count).
 template <class Args>

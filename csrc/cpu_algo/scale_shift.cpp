@@ -71,11 +71,11 @@ Algorithm scale_shift(const std::string& isa) {
   const Kernels kernels = {TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
                            TORCHALGO_PICK_KERNEL(isa, run_scale_shift_bf16),
                            TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)};
-  return with_bf16_if_amx({.name = "cpu.scale_shift",
-                           .version = 4,
-                           .rounding = 1,
-                           .offer = offer_scale_shift,
-                           .bind = std::bind_front(bind_scale_shift, kernels)});
+  return with_bf16_if_fast({.name = "cpu.scale_shift",
+                            .version = 4,
+                            .rounding = 1,
+                            .offer = offer_scale_shift,
+                            .bind = std::bind_front(bind_scale_shift, kernels)});
 }
 
 }  // namespace torchalgo::cpu

@@ -94,7 +94,7 @@ Algorithm shuffle(const std::string& isa) {
       run_shuffle(run, shuffle, layout, args, threads);
     }};
   };
-  return with_bf16_if_amx(
+  return with_bf16_if_fast(
       {.name = "cpu.shuffle", .version = 2, .rounding = 1, .offer = offer_shuffle, .bind = bind});
 }
 

@@ -48,7 +48,8 @@ Algorithm slice(const std::string& isa) {
           run_slice(run, slice, layout, args, threads);
         }};
   };
-  return with_bf16_if_amx({.name = "cpu.slice", .rounding = 1, .offer = offer_slice, .bind = bind});
+  return with_bf16_if_fast(
+      {.name = "cpu.slice", .rounding = 1, .offer = offer_slice, .bind = bind});
 }
 
 }  // namespace torchalgo::cpu

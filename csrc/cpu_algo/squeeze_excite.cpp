@@ -184,11 +184,11 @@ Algorithm squeeze_excite(const std::string& isa) {
   const Kernels kernels = {
       TORCHALGO_PICK_KERNEL(isa, run_pool), TORCHALGO_PICK_KERNEL(isa, run_average_of_bf16),
       TORCHALGO_PICK_KERNEL(isa, run_linear_panels), TORCHALGO_PICK_KERNEL(isa, round_to_bf16)};
-  Algorithm algorithm = with_bf16_if_amx({.name = "cpu.squeeze_excite",
-                                          .version = 4,
-                                          .rounding = 1,
-                                          .offer = offer_all,
-                                          .bind = std::bind_front(bind, kernels)});
+  Algorithm algorithm = with_bf16_if_fast({.name = "cpu.squeeze_excite",
+                                           .version = 4,
+                                           .rounding = 1,
+                                           .offer = offer_all,
+                                           .bind = std::bind_front(bind, kernels)});
   algorithm.offer = [with_any_batch = std::move(algorithm.offer)](const Problem& problem,
                                                                   const Device& device) {
     return without_large_batch(with_any_batch(problem, device), problem);

@@ -13,7 +13,7 @@
 
 namespace torchalgo::cuda {
 
-inline constexpr int kInterfaceAbi = 3;  // raised when a signature below changes
+inline constexpr int kInterfaceAbi = 4;  // raised when a signature below changes
 
 /// Numbers of elements and threads fit 32 bits.
 inline constexpr std::int64_t kElementLimit = std::int64_t{1} << 31;
@@ -81,6 +81,19 @@ struct Depthwise {
   Activation activation;
 };
 
+/// A norm over the channels of each pixel: dst = norm(src) * scale + shift. src and dst are
+/// [pixels, c], scale and shift are [c]. Sums are in f32.
+struct LayerNorm {
+  enum Kind : int {
+    kLayer,     // (x - mean) / sqrt(variance + epsilon)
+    kRms,       // x / sqrt(mean of x^2 + epsilon)
+    kVariance,  // x / sqrt(sample variance + epsilon), whose sum is divided by c - 1
+  };
+  int kind = kLayer, type = kFloat;
+  int pixels = 1, c = 1;
+  float epsilon = 0;
+};
+
 }  // namespace torchalgo::cuda
 
 #pragma GCC visibility push(default)  // all else of the library is hidden
@@ -109,6 +122,9 @@ int torchalgo_cuda_rows(const torchalgo::cuda::Rows* rows, void* dst, void* stre
 int torchalgo_cuda_depthwise(const torchalgo::cuda::Depthwise* depthwise, const void* src,
                              const void* weights, const void* bias, const void* residual, void* dst,
                              void* stream);
+
+int torchalgo_cuda_layer_norm(const torchalgo::cuda::LayerNorm* norm, const void* src,
+                              const void* scale, const void* shift, void* dst, void* stream);
 
 /// Makes torch's allocator take the memory of `stream` from a private pool until
 /// torchalgo_cuda_close_pool(). No other tensor gets memory of the pool until

@@ -53,4 +53,13 @@ Kernel kernel_of(const Problem& problem, const Primitive& primitive,
       .packing = to_string(primitive)};
 }
 
+Kernel with_scale_and_shift(Kernel kernel) {
+  kernel.pack = [](const Weights& weights) -> Packed {
+    const auto& [scale, shift] = weights[0];
+    return {{scale.contiguous(), shift.contiguous()}};
+  };
+  kernel.packed_bytes = [] { return 0; };  // the model's own
+  return kernel;
+}
+
 }  // namespace torchalgo::cuda_algo

@@ -30,6 +30,7 @@ struct KernelFamily {
 [[nodiscard]] KernelFamily concat();
 [[nodiscard]] KernelFamily slice();
 [[nodiscard]] KernelFamily depthwise();
+[[nodiscard]] KernelFamily layer_norm();
 
 inline const std::vector<LayoutPair> kNhwcOnly = {{Layout::kNhwc, Layout::kNhwc}};
 inline const std::vector<LayoutPair> kBothLayouts = {{Layout::kNchw, Layout::kNchw},
@@ -48,6 +49,9 @@ inline const std::vector<LayoutPair> kBothLayouts = {{Layout::kNchw, Layout::kNc
 /// enqueues on `stream` and returns a cudaError_t. The caller adds what packs weights.
 [[nodiscard]] Kernel kernel_of(const Problem& problem, const Primitive& primitive,
                                std::function<int(const KernelArgs& args, void* stream)> launch);
+
+/// Returns `kernel` with the scale and the shift of each channel as its weights.
+[[nodiscard]] Kernel with_scale_and_shift(Kernel kernel);
 
 /// Returns Pool or Depthwise with the type, the sizes, and the window of `problem`, which is a
 /// PoolProblem or a ConvProblem of images.

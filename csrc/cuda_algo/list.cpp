@@ -58,7 +58,7 @@ Algorithms cuda_algorithms(const std::function<const CudaLibrary&()>& library) {
   Algorithms all;
   for (const KernelFamily& family :
        {cuda_algo::transform(), cuda_algo::pool(), cuda_algo::pointwise(), cuda_algo::concat(),
-        cuda_algo::slice(), cuda_algo::depthwise()})
+        cuda_algo::slice(), cuda_algo::depthwise(), cuda_algo::layer_norm()})
     all.push_back(algorithm_of(family, library));
   return all;
 }

@@ -61,14 +61,7 @@ Kernel prepare_pointwise(const Problem& problem, const Primitive& primitive,
         return run(&args, data_of(tensors.src[0]), data_of(second), data_of(own.bias),
                    tensors.dst.mutable_data_ptr(), stream);
       });
-  if (!weight_sizes(problem).empty()) {
-    kernel.pack = [](const Weights& weights) -> Packed {
-      const auto& [scale, shift] = weights[0];
-      return {{scale.contiguous(), shift.contiguous()}};
-    };
-    kernel.packed_bytes = [] { return 0; };  // the model's own
-  }
-  return kernel;
+  return weight_sizes(problem).empty() ? kernel : with_scale_and_shift(std::move(kernel));
 }
 
 }  // namespace

@@ -32,8 +32,17 @@ std::string read_isa() {
       kernels::instruction_set(at::get_cpu_capability(), &InstructionSet::capability).name);
 }
 
-// Linux gives a process the tiles when it asks for them. Each CPU that has them has AVX512_BF16.
-bool may_use_amx() { return read_isa() == "avx512" && at::cpu::init_amx(); }
+// Linux gives a process the tiles of AMX when it asks for them. Each CPU that has them has
+// AVX512_BF16. Its product of pairs has twice the rate of f32 on processors of AMD (571 and 286
+// GFLOP/s of a core of Zen 5), and half the rate of f32 on those of Intel.
+std::string read_bf16_isa() {
+  if (read_isa() != "avx512") return "";
+  if (at::cpu::init_amx()) return "amx";
+#if defined(__x86_64__)
+  if (__builtin_cpu_is("amd") && __builtin_cpu_supports("avx512bf16")) return "avx512bf16";
+#endif
+  return "";
+}
 
 }  // namespace
 
@@ -42,7 +51,7 @@ Device cpu_device() {
   static const Device kFixed = {.name = read_cpu_name(),
                                 .isa = read_isa(),
                                 .l2_bytes = read_l2_bytes(),
-                                .has_amx = may_use_amx()};
+                                .bf16_isa = read_bf16_isa()};
   Device device = kFixed;
   device.threads = at::get_num_threads();
   return device;

@@ -41,6 +41,7 @@ CudaLibrary load() {
   symbols.require(loaded.pointwise, "torchalgo_cuda_pointwise");
   symbols.require(loaded.rows, "torchalgo_cuda_rows");
   symbols.require(loaded.depthwise, "torchalgo_cuda_depthwise");
+  symbols.require(loaded.layer_norm, "torchalgo_cuda_layer_norm");
   symbols.require(loaded.open_pool, "torchalgo_cuda_open_pool");
   symbols.require(loaded.close_pool, "torchalgo_cuda_close_pool");
   symbols.require(loaded.free_pool, "torchalgo_cuda_free_pool");

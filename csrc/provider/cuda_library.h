@@ -16,6 +16,7 @@ struct CudaLibrary {
   std::function<decltype(torchalgo_cuda_pointwise)> pointwise;
   std::function<decltype(torchalgo_cuda_rows)> rows;
   std::function<decltype(torchalgo_cuda_depthwise)> depthwise;
+  std::function<decltype(torchalgo_cuda_layer_norm)> layer_norm;
   std::function<decltype(torchalgo_cuda_open_pool)> open_pool;
   std::function<decltype(torchalgo_cuda_close_pool)> close_pool;
   std::function<decltype(torchalgo_cuda_free_pool)> free_pool;

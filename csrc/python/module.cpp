@@ -180,26 +180,26 @@ DeviceKind to_device_kind(const std::string& word) {
 void bind_device(py::module_& m) {
   py::class_<Device>(m, "Device")
       .def(py::init([](const std::string& kind, std::string name, std::string isa, int threads,
-                       std::int64_t l2_bytes, bool has_amx, std::string properties,
+                       std::int64_t l2_bytes, std::string bf16_isa, std::string properties,
                        std::string provenance, int index) {
              return Device{.kind = to_device_kind(kind),
                            .name = std::move(name),
                            .isa = std::move(isa),
                            .threads = threads,
                            .l2_bytes = l2_bytes,
-                           .has_amx = has_amx,
+                           .bf16_isa = std::move(bf16_isa),
                            .properties = std::move(properties),
                            .provenance = std::move(provenance),
                            .index = index};
            }),
            py::kw_only(), py::arg("kind"), py::arg("name"), py::arg("isa"), py::arg("threads") = 1,
-           py::arg("l2_bytes") = Device().l2_bytes, py::arg("has_amx") = false,
+           py::arg("l2_bytes") = Device().l2_bytes, py::arg("bf16_isa") = "",
            py::arg("properties") = "", py::arg("provenance") = "", py::arg("index") = -1)
       .def_readonly("name", &Device::name)
       .def_readonly("isa", &Device::isa)
       .def_readonly("threads", &Device::threads)
       .def_readonly("l2_bytes", &Device::l2_bytes)
-      .def_readonly("has_amx", &Device::has_amx)
+      .def_readonly("bf16_isa", &Device::bf16_isa)
       .def_readonly("properties", &Device::properties)
       .def_readonly("provenance", &Device::provenance)
       .def_readonly("index", &Device::index)

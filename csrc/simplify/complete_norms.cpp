@@ -42,8 +42,7 @@ bool replace(Node norm, const char* kind, const std::vector<Value>& inputs, Seen
 // Returns true if the graph fixes the channels of the norm's tensors for all inputs.
 bool fixes_channels(Node norm, const SeenTensor& image) {
   return constant_tensor(norm.argument("weight")) || constant_tensor(norm.argument("bias")) ||
-         has_fixed_channels(norm.input(0), image.sizes) ||
-         is_read_by_convolution(norm.output(), image.sizes);
+         are_channels_fixed(norm.input(0), norm.output(), image.sizes);
 }
 
 bool complete(Node norm, const SeenTensor& image, SeenTensors& seen) {

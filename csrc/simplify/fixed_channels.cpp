@@ -33,12 +33,12 @@ bool has_fixed_channels(Value value, const std::vector<std::int64_t>& sizes) {
   return false;
 }
 
-bool is_read_by_convolution(Value value, const std::vector<std::int64_t>& sizes) {
-  const auto& uses = value.uses();
-  return std::any_of(uses.begin(), uses.end(), [&](const script::Use& use) {
+bool are_channels_fixed(Value src, Value dst, const std::vector<std::int64_t>& sizes) {
+  const auto is_of_convolution = [&](const script::Use& use) {
     const auto conv = read_constant_conv(use.user);
     return conv && use.offset == 0 && conv->weight.dim() == std::ssize(sizes);
-  });
+  };
+  return has_fixed_channels(src, sizes) || std::ranges::any_of(dst.uses(), is_of_convolution);
 }
 
 }  // namespace torchalgo

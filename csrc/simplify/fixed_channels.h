@@ -14,10 +14,11 @@ namespace torchalgo {
 /// @param sizes  of the tensor in a run, [n, c, ...].
 [[nodiscard]] bool has_fixed_channels(script::Value value, const std::vector<std::int64_t>& sizes);
 
-/// Returns true if a convolution reads the tensor, whose weights fix its channels.
+/// Returns true if has_fixed_channels(src), or if a convolution reads `dst`. An op makes `dst` of
+/// `src` and keeps the channels. They may be the same tensor.
 ///
-/// @param sizes  of the tensor in a run, [n, c, ...].
-[[nodiscard]] bool is_read_by_convolution(script::Value value,
-                                          const std::vector<std::int64_t>& sizes);
+/// @param sizes  of `src` in a run, [n, c, ...].
+[[nodiscard]] bool are_channels_fixed(script::Value src, script::Value dst,
+                                      const std::vector<std::int64_t>& sizes);
 
 }  // namespace torchalgo

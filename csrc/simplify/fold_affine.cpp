@@ -164,10 +164,8 @@ class Folder {
     if (seen.sizes.size() == 2) return;  // import_graph plans batch norms of images only
     const bool is_alone = found.before.empty();
     if (is_alone && (node.is("aten::batch_norm") || is_strided(affine.src))) return;
-    if (!affine.is_per_channel && !has_fixed_channels(affine.src, seen.sizes) &&
-        !is_read_by_convolution(node.output(), seen.sizes)) {
+    if (!affine.is_per_channel && !are_channels_fixed(affine.src, node.output(), seen.sizes))
       return;
-    }
     const script::Builder at(node);
     const auto constant = [&](const at::Tensor& tensor) {
       return at.constant(tensor.to(seen.device, seen.scalar_type).contiguous());

@@ -117,8 +117,7 @@ Value item_of(Value list, std::int64_t index, const SeenTensors& seen) {
 Number image_channels(Value image, const SeenTensors& seen) {
   const auto* const sizes = sizes_of(image, seen);
   if (sizes == nullptr || sizes->size() != 4) return std::nullopt;
-  const bool is_fixed = has_fixed_channels(image, *sizes) || is_read_by_convolution(image, *sizes);
-  return is_fixed ? Number((*sizes)[1]) : std::nullopt;
+  return are_channels_fixed(image, image, *sizes) ? Number((*sizes)[1]) : std::nullopt;
 }
 
 // Returns a number above 0 of which `number` is a multiple in every run.

@@ -201,16 +201,9 @@ class Keeper {
     return is_image_mean(node, /*keeps_rank=*/true);
   }
 
-  // Returns true for a mean over the height and the width.
+  // Returns true for a mean of images over the height and the width.
   [[nodiscard]] bool is_image_mean(Node node, bool keeps_rank) const {
-    if (!node.is("aten::mean") || node.input_count() != 4) return false;
-    if (sizes(node.input(0)).size() != 4 || !is_none(node.input(3))) return false;
-    if (constant_bool(node.input(2)) != keeps_rank) return false;
-    auto dims = constant_ints(node.input(1));
-    if (!dims) return false;
-    for (std::int64_t& dim : *dims) dim = dim < 0 ? dim + 4 : dim;
-    std::sort(dims->begin(), dims->end());
-    return *dims == Sizes{2, 3};
+    return is_mean_over(node, {2, 3}, 4, keeps_rank) && sizes(node.input(0)).size() == 4;
   }
 
   // Reads a mean of images [n, c, h, w] that gives [n, c]: over both dimensions, over one after the
@@ -219,13 +212,13 @@ class Keeper {
     if (is_image_mean(node, /*keeps_rank=*/false)) return Pooled{node.input(0), nullptr, node};
     const Node before = node.input(0).node();
     if (!has_one_reader(node.input(0))) return std::nullopt;
-    const bool is_of_tokens =
-        swaps_dims(before, 1, 2, 3) && has_one_reader(before.input(0)) && is_mean_over(node, 1, 3);
-    if (!is_of_tokens && !is_mean_over(node, 2, 3)) return std::nullopt;
+    const bool is_of_tokens = swaps_dims(before, 1, 2, 3) && has_one_reader(before.input(0)) &&
+                              is_mean_over(node, {1}, 3);
+    if (!is_of_tokens && !is_mean_over(node, {2}, 3)) return std::nullopt;
     const Node reader = is_of_tokens ? before.input(0).node() : before;
     if (reader.inputs().empty() || sizes(reader.input(0)).size() != 4) return std::nullopt;
     const Pooled pooled = {reader.input(0), nullptr, reader};
-    const bool is_in_turn = !is_of_tokens && is_mean_over(reader, 3, 4);
+    const bool is_in_turn = !is_of_tokens && is_mean_over(reader, {3}, 4);
     return is_in_turn || joins_pixels(pooled) ? std::optional(pooled) : std::nullopt;
   }
 
@@ -242,18 +235,20 @@ class Keeper {
     if (flattens_from(node, 2)) return true;
     const std::vector<Value> to = is_view(node) ? sizes_of_view(node) : std::vector<Value>{};
     const Sizes image = sizes(pooled.image);
-    const bool is_fixed =
-        has_fixed_channels(pooled.image, image) || is_read_by_convolution(pooled.image, image);
+    const bool is_fixed = are_channels_fixed(pooled.image, pooled.image, image);
     return to.size() == 3 && is_size(to[0], pooled, 0) && is_constant(to[2], -1) &&
            (is_size(to[1], pooled, 1) || (is_fixed && is_constant(to[1], image[1])));
   }
 
-  // Returns true for a mean over dimension `dim` of `rank`, which it removes.
-  static bool is_mean_over(Node node, std::int64_t dim, std::int64_t rank) {
+  // Returns true for a mean over these dimensions of `rank`, in the type of the tensor.
+  static bool is_mean_over(Node node, const Sizes& dims, std::int64_t rank,
+                           bool keeps_rank = false) {
     if (!node.is("aten::mean") || node.input_count() != 4 || !is_none(node.input(3))) return false;
-    const auto dims = constant_ints(node.input(1));
-    return constant_bool(node.input(2)) == false && dims &&
-           (*dims == Sizes{dim} || *dims == Sizes{dim - rank});
+    auto found = constant_ints(node.input(1));
+    if (!found || constant_bool(node.input(2)) != keeps_rank) return false;
+    for (std::int64_t& dim : *found) dim = dim < 0 ? dim + rank : dim;
+    std::ranges::sort(*found);
+    return *found == dims;
   }
 
   // Returns the matrix as [n, k, 1, 1]. Each new node stands where the node stood that it replaces,

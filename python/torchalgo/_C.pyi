@@ -142,7 +142,7 @@ class Device:
     isa: str
     threads: int
     l2_bytes: int
-    has_amx: bool  # this process may multiply bf16 tiles with AMX
+    bf16_isa: str  # "amx" | "avx512bf16" | "": the instructions that multiply in bf16 quickly
     properties: str  # of a GPU: cuDNN's device property JSON
     provenance: str  # of a GPU: where the properties come from
     index: int  # of a GPU in this process; -1: it is only described
@@ -154,7 +154,7 @@ class Device:
         isa: str,
         threads: int = 1,
         l2_bytes: int = 1 << 20,
-        has_amx: bool = False,
+        bf16_isa: str = "",
         properties: str = "",
         provenance: str = "",
         index: int = -1,

@@ -95,7 +95,7 @@ def _timed(plan_ns: float) -> Callable[..., dict[str, list[float]]]:
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Calls optimize on a machine, whose plans are faster than the baselines."""
     own = _C.cpu_device()
-    with_amx = _C.Device(kind="cpu", name=own.name, isa=own.isa, threads=own.threads, has_amx=True)
+    with_amx = _C.Device(kind="cpu", name=own.name, isa=own.isa, threads=own.threads, bf16_isa="amx")
     monkeypatch.setattr(_C, "cpu_device", lambda: with_amx)
     monkeypatch.setenv("TORCHALGO_IGNORE_LOAD", "1")
     monkeypatch.setattr(guard, "time_interleaved", _timed(1e6))
@@ -269,7 +269,7 @@ def test_nothing_is_told_of_a_model_whose_results_are_lost_in_bf16(run: Run) -> 
     assert run(Machine(), Small(lambda x: torch.full((len(x), 10), torch.nan)).eval()).lines == []
 
 
-@pytest.mark.skipif(not _C.cpu_device().has_amx, reason="needs AMX")
+@pytest.mark.skipif(not _C.cpu_device().bf16_isa, reason="needs a processor with bf16")
 def test_it_measures_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "time_interleaved", _timed(1e6))
     monkeypatch.setenv("TORCHALGO_IGNORE_LOAD", "1")

@@ -223,7 +223,7 @@ def test_candidates_in_coarser_types_are_checked_on_a_smaller_image_too(
         group = checker._smaller(Group(problem, keys, primitives))
         assert group is not None and group.is_cropped
         assert [(p.name, p.src, p.dst) for p in group.primitives] == [k[1:] for k in keys]
-    assert coarse or not _C.cpu_device().has_amx
+    assert coarse or not _C.cpu_device().bf16_isa
 
 
 def test_pytorchs_own_needs_no_check_before_a_plan_may_rest_on_it() -> None:

@@ -60,6 +60,7 @@ def test_it_exports_its_own_functions_alone(library: Path) -> None:
         "torchalgo_cuda_abi", "torchalgo_cuda_transform", "torchalgo_cuda_open_pool",
         "torchalgo_cuda_close_pool", "torchalgo_cuda_free_pool", "torchalgo_cuda_pool",
         "torchalgo_cuda_pointwise", "torchalgo_cuda_rows", "torchalgo_cuda_depthwise",
+        "torchalgo_cuda_layer_norm",
     }  # fmt: skip
 
 
@@ -79,7 +80,7 @@ def resources(library: Path) -> dict[str, dict[str, int]]:
 KERNELS = {
     "transpose_tiles": (24, 64), "max_pool": (32, 64), "average_pool": (24, 64),
     "mean_with_barriers": (8, 64), "pointwise": (8, 64), "join_rows": (4, 64),
-    "depthwise": (44, 128),
+    "depthwise": (44, 128), "layer_norm": (8, 64),
 }  # fmt: skip
 
 

@@ -27,9 +27,9 @@ from torchalgo._ir.overrides import names_type
 from torchalgo._ir.plan import Plan
 from torchalgo._ir.plan.text import coarse_type
 
-HAS_AMX = _C.cpu_device().has_amx
+HAS_BF16 = bool(_C.cpu_device().bf16_isa)
 # Each names its type, so it allows it. The second linear layer is named without a type.
-COARSE = {"head": "cpu.linear.wbf16"} | ({"middle": "cpu.bf16_conv"} if HAS_AMX else {})
+COARSE = {"head": "cpu.linear.wbf16"} | ({"middle": "cpu.bf16_conv"} if HAS_BF16 else {})
 ALL = {**COARSE, "last": "cpu.linear"}
 QUICK: dict[str, Any] = {"budget_s": 4.0, "cost_db": False, "run_untimed": True}
 

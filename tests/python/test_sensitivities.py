@@ -124,7 +124,7 @@ def test_coarse_types_are_candidates_only_if_asked_for() -> None:
         }
 
     assert not coarse()
-    assert coarse(coarse_types=True) or not _C.cpu_device().has_amx
+    assert coarse(coarse_types=True) or not _C.cpu_device().bf16_isa
 
 
 def test_a_share_has_the_parts_that_a_coarse_type_rounds() -> None:

@@ -116,10 +116,10 @@ class Net(nn.Module):
         super().__init__()
         self.pool, self.norm, self.act = nn.MaxPool2d(3, 2, 1), nn.BatchNorm2d(24), nn.SiLU()
         self.deep, self.conv = nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Conv2d(24, 8, 1)
-        self.mean = nn.AdaptiveAvgPool2d(1)
+        self.mean, self.layers = nn.AdaptiveAvgPool2d(1), nn.LayerNorm(16)
 
     def forward(self, x):
-        x = self.pool(x)
+        x = self.layers(self.pool(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         x = torch.cat([x[:, :8], self.deep(x)], 1)
         x = self.conv(torch.relu(self.norm(x)))
         return self.act(x) * self.mean(x)
@@ -131,7 +131,7 @@ net.norm.running_mean.uniform_(-1, 1)
 net.norm.running_var.uniform_(0.5, 2)
 own = {"pool": "cuda.pool", "slice_0": "cuda.slice", "deep": "cuda.depthwise",
        "cat_0": "cuda.concat", "norm": "cuda.pointwise", "act": "cuda.pointwise",
-       "mean": "cuda.pool", "mul_0": "cuda.pointwise"}
+       "mean": "cuda.pool", "mul_0": "cuda.pointwise", "layers": "cuda.layer_norm"}
 settings = torchalgo.Settings(progress=False, run_untimed=True)
 y = x.cuda()
 gpu = copy.deepcopy(net).cuda()
@@ -148,7 +148,7 @@ print(runner.run_planned(y) is not NotImplemented, runner.run_planned(x) is NotI
 def test_own_kernels_run_in_a_plan_without_the_interpreter(tmp_path: Path) -> None:
     assert lines_of(tmp_path, OWN_KERNELS) == ["True True", "True True"]
     launched = {line.split()[1] for line in software_gpu.log(tmp_path) if " _Z" in line}
-    kernels = ("max_pool", "mean_with_barriers", "pointwise", "join_rows", "depthwise")
+    kernels = ("max_pool", "mean_with_barriers", "pointwise", "join_rows", "depthwise", "layer_norm")
     for kernel in kernels:
         assert any(kernel in name for name in launched), kernel
 
@@ -278,6 +278,7 @@ print("matmul=tf32" in Environment.of(_C.cuda_device(0)).facts["flags"])
 TYPES = """
 print(*{node.problem.split("_")[1] for node in fast.plan.nodes if node.problem.startswith("fwd_")})
 assert error(fast(x.cuda()), x) < 1e-5
+print(["strict f32" in note for note in fast.plan.notes])
 """
 
 
@@ -294,7 +295,7 @@ def test_a_plan_obeys_the_newer_settings_of_float32_precision(
 ) -> None:
     flags = PRECISION.format(setting=setting, precision=precision)
     code = flags + software_gpu.model(budget_s=3.0) + TYPES
-    assert lines_of(tmp_path, code) == [products, word]
+    assert lines_of(tmp_path, code) == [products, word, "[True]" if word == "f32" else "[]"]
 
 
 DOORS = """

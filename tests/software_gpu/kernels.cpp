@@ -16,6 +16,7 @@
 #include "cuda/software_gpu.h"
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"  // unroll
 #include "cuda/depthwise.cu"
+#include "cuda/layer_norm.cu"
 #include "cuda/pointwise.cu"
 #include "cuda/pool.cu"
 #include "cuda/rows.cu"
@@ -94,6 +95,8 @@ std::function<void()> kernel_work(const std::string& mangled_name, const Grid& g
   if (is("9depthwise"))
     return in_all_threads<In, In, In, In, Out, Depthwise, std::uint32_t>(mangled_name, grid,
                                                                          arguments);
+  if (is("layer_norm"))
+    return in_all_threads<In, In, In, Out, LayerNorm, int>(mangled_name, grid, arguments);
   if (!is("transpose_tiles")) return {};
   const std::string name = readable(mangled_name);
   const auto at = name.find('<');

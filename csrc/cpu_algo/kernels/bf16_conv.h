@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// A convolution of bf16 elements in nhwc with sums in f32, for processors that multiply tiles of
-// bf16 (AMX). A tile of A is up to 16 output pixels times `depth` channels of one tap. Its rows lie
-// a constant number of bytes apart, so that tiles are loaded straight from the image, or from a
-// copy of it with zeros around. The build for other processors has the same packing and division.
+// A convolution of bf16 elements in nhwc with sums in f32, for processors that multiply numbers of
+// bf16. Its division of the work is that of AMX, whose operands are tiles. A tile of A is up to 16
+// output pixels times `depth` channels of one tap. Its rows lie a constant number of bytes apart,
+// so that tiles are loaded straight from the image, or from a copy of it with zeros around. The
+// build for other processors has the same packing and division.
 
 #include <cstdint>
 
@@ -98,7 +99,7 @@ struct Bf16Conv {
 // Runs a task. The tasks of a band have adjacent numbers. `scratch` belongs to this thread, is
 // aligned to 64 bytes, and holds the copy for `band`, or none if that is negative. The function
 // updates `band`.
-TORCHALGO_DECLARE_AMX_KERNEL(void bf16_conv(const Bf16Conv& conv, std::int64_t task, void* scratch,
-                                            std::int64_t& band))
+TORCHALGO_DECLARE_BF16_KERNEL(void bf16_conv(const Bf16Conv& conv, std::int64_t task, void* scratch,
+                                             std::int64_t& band))
 
 }  // namespace torchalgo::kernels

@@ -34,7 +34,7 @@ struct Depthwise {
 TORCHALGO_DECLARE_KERNEL(void run_depthwise(const Depthwise& conv, std::int64_t begin,
                                             std::int64_t end))
 // Does the same for src, residual and dst of bf16 elements in nhwc.
-TORCHALGO_DECLARE_AMX_KERNEL(void run_depthwise_bf16(const Depthwise& conv, std::int64_t begin,
-                                                     std::int64_t end))
+TORCHALGO_DECLARE_BF16_KERNEL(void run_depthwise_bf16(const Depthwise& conv, std::int64_t begin,
+                                                      std::int64_t end))
 
 }  // namespace torchalgo::kernels

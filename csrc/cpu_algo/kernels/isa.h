@@ -38,16 +38,20 @@
   (static_cast<void>(isa), TORCHALGO_EACH_OTHER_ISA(TORCHALGO_PICK_IN, isa, kernel) & \
                                ::torchalgo::kernels::default_isa::kernel)
 
-// The functions of kernels/amx, which need AMX for bf16 and AVX-512 with bf16, and the build of the
-// same functions for every instruction set.
+// The functions of kernels/bf16, and the build of the same functions for every instruction set. The
+// first ones are for processors that multiply numbers of bf16: tiles of them with AMX ("amx"), or
+// pairs with AVX512_BF16 ("avx512bf16"). Both round with AVX512_BF16. `bf16_isa` is one of these
+// names, or another text for none of them.
 #if defined(__x86_64__) && !defined(TORCHALGO_ONLY_DEFAULT_ISA)
-#define TORCHALGO_DECLARE_AMX_KERNEL(...) \
-  TORCHALGO_DECLARE_KERNEL(__VA_ARGS__)   \
-  TORCHALGO_DECLARE_IN(amx, , , __VA_ARGS__)
-#define TORCHALGO_PICK_AMX_KERNEL(has_amx, isa, kernel) \
-  ((has_amx) ? &::torchalgo::kernels::amx_isa::kernel : TORCHALGO_PICK_KERNEL(isa, kernel))
+#define TORCHALGO_DECLARE_BF16_KERNEL(...)   \
+  TORCHALGO_DECLARE_KERNEL(__VA_ARGS__)      \
+  TORCHALGO_DECLARE_IN(amx, , , __VA_ARGS__) \
+  TORCHALGO_DECLARE_IN(avx512bf16, , , __VA_ARGS__)
+#define TORCHALGO_PICK_BF16_KERNEL(bf16_isa, isa, kernel) \
+  (TORCHALGO_PICK_IN(amx, , , bf16_isa, kernel)           \
+       TORCHALGO_PICK_IN(avx512bf16, , , bf16_isa, kernel) TORCHALGO_PICK_KERNEL(isa, kernel))
 #else
-#define TORCHALGO_DECLARE_AMX_KERNEL(...) TORCHALGO_DECLARE_KERNEL(__VA_ARGS__)
-#define TORCHALGO_PICK_AMX_KERNEL(has_amx, isa, kernel) \
-  (static_cast<void>(has_amx), TORCHALGO_PICK_KERNEL(isa, kernel))
+#define TORCHALGO_DECLARE_BF16_KERNEL(...) TORCHALGO_DECLARE_KERNEL(__VA_ARGS__)
+#define TORCHALGO_PICK_BF16_KERNEL(bf16_isa, isa, kernel) \
+  (static_cast<void>(bf16_isa), TORCHALGO_PICK_KERNEL(isa, kernel))
 #endif

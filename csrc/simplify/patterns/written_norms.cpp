@@ -216,10 +216,7 @@ class WrittenNormFinder {
   // Returns true if the graph fixes the number of channels for all inputs.
   static bool fixes_channels(const WrittenNorm& norm, const SeenTensor& src) {
     if (norm.scale.defined() || norm.shift.defined()) return true;
-    if (norm.dim == 1) {
-      return has_fixed_channels(norm.reads[0], src.sizes) ||
-             is_read_by_convolution(norm.last.output(), src.sizes);
-    }
+    if (norm.dim == 1) return are_channels_fixed(norm.reads[0], norm.last.output(), src.sizes);
     const Node permute = norm.reads[0].node();
     if (!is_permute(permute, {0, 2, 3, 1})) return false;
     const std::vector<std::int64_t> image = {src.sizes[0], src.sizes[3], src.sizes[1],

@@ -156,7 +156,7 @@ def _facts(device: _C.Device | None) -> dict[str, str]:
 
 def _capability() -> str:
     """Returns the instruction set that ATen uses, such as "AVX512", with "+AMX" if it has tiles."""
-    return torch.backends.cpu.get_cpu_capability() + "+AMX" * _C.cpu_device().has_amx
+    return torch.backends.cpu.get_cpu_capability() + "+AMX" * (_C.cpu_device().bf16_isa == "amx")
 
 
 def _cpu_flags() -> str:

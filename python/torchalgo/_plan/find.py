@@ -11,6 +11,9 @@ from torchalgo import _C
 from torchalgo._base.f32_precision import convolutions_use_tf32
 from torchalgo._capture.freeze import ScriptModule
 from torchalgo._ir.overrides import is_convolution
+from torchalgo._ir.problems import dtype_of
+
+LEAST_SM_WITH_TF32 = 80  # the architecture of the A100
 
 
 def native_device(device: torch.device) -> _C.Device | None:
@@ -29,6 +32,19 @@ def import_model(
     if device is not None and convolutions_use_tf32():
         return _C.with_tf32_convolutions(imported)
     return imported
+
+
+def strict_f32_note(device: _C.Device | None, graph: _C.Graph) -> list[str]:
+    """Returns what a user should know if a setting keeps a GPU from computing in TF32."""
+    has_tf32 = device is not None and int(device.isa.removeprefix("sm_")) >= LEAST_SM_WITH_TF32
+    if not has_tf32 or convolutions_use_tf32():
+        return []
+    if not any(is_convolution(node) and dtype_of(str(node.problem)) == "f32" for node in graph.nodes):
+        return []
+    return [
+        'convolutions are in strict f32: torch.backends.cudnn.conv.fp32_precision is not "tf32". On an'
+        " H100, a 3x3 convolution took a quarter of the time in TF32"
+    ]
 
 
 def is_deterministic(device: _C.Device | None) -> bool:

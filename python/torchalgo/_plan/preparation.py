@@ -48,7 +48,12 @@ from torchalgo._ir.overrides import COMPONENTWISE, only_named_types
 from torchalgo._ir.plan import Plan, PlanDim, shapes_text
 from torchalgo._ir.problems import dtype_of
 from torchalgo._plan.describe import unplanned
-from torchalgo._plan.find import import_model, is_deterministic, native_device
+from torchalgo._plan.find import (
+    import_model,
+    is_deterministic,
+    native_device,
+    strict_f32_note,
+)
 
 # A model whose run takes more seconds than this is compared at smaller sizes, if the sizes are
 # proven to be free.
@@ -207,6 +212,7 @@ def prepare(
     where = device_of(model, inputs)
     device = native_device(where)
     imported = import_model(device, capture.frozen, inputs)
+    notes += strict_f32_note(device, imported.graph)
     # The inputs are copied, because a model may change its inputs when it is timed.
     return Prepared(
         model, copied(inputs), capture.frozen, imported, device, where, notes, reference, error,

@@ -63,7 +63,7 @@ TEST(Allocations, AreNoneInARunOfEachKernel) {
   for (const char* text : kProblems) {
     const Problem problem = parse_problem(text);
     for (const Algorithm& algorithm : prepared_algorithms()) {
-      for (const Primitive& primitive : algorithm.offer(problem, device_with_amx()).primitives) {
+      for (const Primitive& primitive : algorithm.offer(problem, device_with_bf16()).primitives) {
         EXPECT_EQ(allocations_of(algorithm, problem, primitive), 0)
             << to_string(primitive) << " " << text;
         ++runs;

@@ -76,12 +76,13 @@ TEST(Bf16Chain, AddsAResidualAndAppliesEachActivation) {
   }
 }
 
-TEST(Bf16Chain, IsOfferedWithAmxOnlyAndRefusesWhatItCannotRun) {
+TEST(Bf16Chain, IsOfferedWhereItIsFastAndRefusesWhatItCannotRun) {
   const Algorithm algorithm = cpu_algorithm(kName);
   Device device = cpu_device();
-  device.has_amx = false;
+  device.bf16_isa = "";
   const Problem block = chain("n1c24h8w8", {pointwise(40), depthwise(40, 3, 1)});
-  EXPECT_EQ(algorithm.offer(block, device).refusal, "needs a processor with AMX");
+  EXPECT_EQ(algorithm.offer(block, device).refusal,
+            "needs a processor with AMX, or one of AMD with AVX512_BF16");
   EXPECT_EQ(offer_all(algorithm, block, device).primitives.size(), 1U);
   for (const Problem& problem :
        {parse_problem("fwd_f32_n1c32h8w8_k32r1s1_st1x1_pad0x0_dil1x1_g1"),
@@ -90,7 +91,7 @@ TEST(Bf16Chain, IsOfferedWithAmxOnlyAndRefusesWhatItCannotRun) {
         chain("n1c29h8w8", {pointwise(32), depthwise(32, 3, 1)}),
         chain("n1c32h8w8", {"_k32r3s3_st1x1_pad1x1_dil1x1_g1", depthwise(32, 3, 1)}),
         chain("n1c3h8w8", {"_k32r3s3_st1x1_pad1x1_dil1x1_g1", depthwise(32, 3, 1)})}) {
-    EXPECT_NE(algorithm.offer(problem, device_with_amx()).refusal, "") << to_string(problem);
+    EXPECT_NE(algorithm.offer(problem, device_with_bf16()).refusal, "") << to_string(problem);
   }
 }
 

@@ -87,9 +87,9 @@ TEST(Bf16Conv, AgreesWithF64OnLargeWeights) {
                  kMaxRelError);
 }
 
-// The build for every processor, and the one with tiles: both read the same packed weights.
-TEST(Bf16Conv, IsTheSameWithAndWithoutTiles) {
-  if (!cpu_device().has_amx) GTEST_SKIP() << "needs a processor with AMX";
+// The build for every processor, and the one of this processor: both read the same packed weights.
+TEST(Bf16Conv, IsTheSameWithAndWithoutInstructionsForBf16) {
+  if (cpu_device().bf16_isa.empty()) GTEST_SKIP() << "needs a processor that multiplies in bf16";
   const Algorithm algorithm = cpu_algorithm(kName);
   for (const char* rest : {"k40r1s1_st1x1_pad0x0_dil1x1", "k40r3s3_st1x1_pad1x1_dil1x1",
                            "k40r3s3_st2x2_pad1x1_dil1x1"}) {
@@ -97,9 +97,9 @@ TEST(Bf16Conv, IsTheSameWithAndWithoutTiles) {
       const Problem problem = conv(src, rest, "+bias+relu");
       const Sample sample = make_sample(problem, 0);
       const Primitive primitive = {kName, Layout::kNhwcBf16, Layout::kNhwc};
-      const auto result = [&](bool has_amx) {
+      const auto result = [&](const std::string& bf16_isa) {
         Device device = cpu_device();
-        device.has_amx = has_amx;
+        device.bf16_isa = bf16_isa;
         const Kernel kernel = algorithm.prepare(problem, primitive, device);
         const at::Tensor dst = empty_result(problem, Layout::kNhwc);
         const at::Tensor workspace =
@@ -108,8 +108,8 @@ TEST(Bf16Conv, IsTheSameWithAndWithoutTiles) {
         kernel.run({pack(kernel, sample.weights), src, {}, dst, workspace.data_ptr()});
         return dst;
       };
-      const at::Tensor tiles = result(true), plain = result(false);
-      EXPECT_LT(at::linalg_vector_norm(tiles - plain).item<double>(),
+      const at::Tensor own = result(cpu_device().bf16_isa), plain = result("");
+      EXPECT_LT(at::linalg_vector_norm(own - plain).item<double>(),
                 1e-6 * at::linalg_vector_norm(plain).item<double>())
           << to_string(problem);
     }
@@ -128,12 +128,13 @@ TEST(Bf16Conv, ComputesGradientsOfInputs) {
   }
 }
 
-TEST(Bf16Conv, IsOfferedWithAmxOnlyAndRefusesWhatItCannotRun) {
+TEST(Bf16Conv, IsOfferedWhereItIsFastAndRefusesWhatItCannotRun) {
   const Algorithm algorithm = cpu_algorithm(kName);
   const Problem problem = conv("n1c32h8w8", "k32r3s3_st1x1_pad1x1_dil1x1");
   Device device = cpu_device();
-  device.has_amx = false;
-  EXPECT_EQ(algorithm.offer(problem, device).refusal, "needs a processor with AMX");
+  device.bf16_isa = "";
+  EXPECT_EQ(algorithm.offer(problem, device).refusal,
+            "needs a processor with AMX, or one of AMD with AVX512_BF16");
   EXPECT_EQ(offer_all(algorithm, problem, device).primitives.size(), kLayouts);
   for (const char* text : {
            "fwd_f32_n1c32h8w8_k32r3s3_st1x1_pad1x1_dil1x1_g2",
@@ -143,7 +144,7 @@ TEST(Bf16Conv, IsOfferedWithAmxOnlyAndRefusesWhatItCannotRun) {
            "fwd_f32_n1c4d5h7w7_k6t3r3s3_st1x2x2_pad1x1x1_dil1x1x1_g1",
            "relu_f32_n1c32h8w8",
        }) {
-    EXPECT_NE(algorithm.offer(parse_problem(text), device_with_amx()).refusal, "") << text;
+    EXPECT_NE(algorithm.offer(parse_problem(text), device_with_bf16()).refusal, "") << text;
   }
 }
 

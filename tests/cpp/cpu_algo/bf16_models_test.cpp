@@ -24,7 +24,7 @@ TEST(Bf16Models, RunTheKernelsOfNhwcBf16) {
     const Problem problem = parse_problem(text);
     int served = 0;
     for (const Algorithm& row : prepared_algorithms()) {
-      const Offer offer = row.offer(problem, device_with_amx());
+      const Offer offer = row.offer(problem, device_with_bf16());
       for (const Primitive& primitive : offer.primitives) {
         EXPECT_EQ(primitive.src, Layout::kNhwc) << to_string(primitive);
         EXPECT_EQ(primitive.dst, Layout::kNhwc) << to_string(primitive);

@@ -59,11 +59,11 @@ std::map<std::string, std::string> found_here() {
   std::map<std::string, std::string> found;
   for (const std::string& isa : isas()) {
     for (const Algorithm& algorithm : prepared_algorithms(isa)) {
-      // A processor with AMX runs other kernels, which add up in the order of its tiles.
+      // A processor that multiplies in bf16 runs other kernels, which add up in another order.
       if (isa == "avx512" && algorithm.name.starts_with("cpu.bf16_c")) continue;
       for (const char* text : kProblems) {
         const Problem problem = parse_problem(text);
-        for (const Primitive& primitive : algorithm.offer(problem, device_with_amx()).primitives) {
+        for (const Primitive& primitive : algorithm.offer(problem, device_with_bf16()).primitives) {
           const at::Tensor result = run_once(algorithm, problem, primitive, fixed_sample(problem));
           found[fmt::format("{} {} {}", isa, to_string(primitive), text)] = bits_of(result);
         }

@@ -18,17 +18,17 @@ std::string depthwise_text(int n, int c, int h, int w, int r, int s, const std::
 void expect_exact(const std::string& text, const std::string& isa) {
   const Problem problem = parse_problem(text);
   const Algorithm row = cpu_algorithm("cpu.depthwise", isa);
-  const Offer offer = row.offer(problem, device_with_amx());
+  const Offer offer = row.offer(problem, device_with_bf16());
   ASSERT_EQ(offer.refusal, "") << text;
   const bool has_nhwc = std::get<ConvProblem>(problem).c >= 16;
   EXPECT_EQ(offer.primitives.size(), has_nhwc ? 3U : 1U) << text;
-  Device without_amx = cpu_device();
-  without_amx.has_amx = false;  // another kernel runs nhwc.bf16 then
-  for (const Device& device : {cpu_device(), without_amx}) {
+  Device without_bf16 = cpu_device();
+  without_bf16.bf16_isa = "";  // another kernel runs nhwc.bf16 then
+  for (const Device& device : {cpu_device(), without_bf16}) {
     const auto results = check_primitives({row}, problem, offer.primitives, 1e-6, 0, device);
     for (std::size_t i = 0; i < results.size(); ++i) {
       EXPECT_EQ(results[i].failure, "")
-          << to_string(offer.primitives[i]) << " " << text << " " << isa << " " << device.has_amx;
+          << to_string(offer.primitives[i]) << " " << text << " " << isa << " " << device.bf16_isa;
     }
   }
 }
@@ -93,7 +93,7 @@ TEST(Depthwise, GivesTheSameBitsOnAnyNumberOfThreads) {
   const Sample sample = make_sample(problem, 3);
   const Algorithm row = cpu_algorithm("cpu.depthwise");
   const int threads = at::get_num_threads();
-  for (const Primitive& primitive : row.offer(problem, device_with_amx()).primitives) {
+  for (const Primitive& primitive : row.offer(problem, device_with_bf16()).primitives) {
     at::set_num_threads(1);
     const at::Tensor expected = run_once(row, problem, primitive, sample);
     at::set_num_threads(3);

@@ -9,11 +9,11 @@
 
 namespace torchalgo {
 
-/// This machine's processor as if it had AMX, for which algorithms offer nhwc.bf16 too. Kernels
-/// that need AMX to be fast run without it as well.
-inline Device device_with_amx() {
+/// This machine's processor as if it multiplied in bf16, for which algorithms offer nhwc.bf16 too.
+/// It is for offers only. Kernels that are made for cpu_device() run on each processor.
+inline Device device_with_bf16() {
   Device device = cpu_device();
-  device.has_amx = true;
+  device.bf16_isa = "amx";
   return device;
 }
 

@@ -91,7 +91,7 @@ TEST(RowObjects, AreCompiledWithOpenMpWhereTheyDivideWork) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllBuilds, KernelObjects,
-                         testing::Values("default", "avx2", "avx512", "amx"));
+                         testing::Values("default", "avx2", "avx512", "avx512bf16", "amx"));
 
 }  // namespace
 }  // namespace torchalgo

@@ -44,7 +44,7 @@ struct Case {
 
 void visit_offers(const Algorithm& algorithm, const Problem& problem, const std::string& build,
                   const std::function<void(const Case&)>& visit) {
-  for (const Primitive& primitive : algorithm.offer(problem, device_with_amx()).primitives) {
+  for (const Primitive& primitive : algorithm.offer(problem, device_with_bf16()).primitives) {
     visit({algorithm, primitive, to_string(primitive) + " " + to_string(problem) + build});
   }
 }

@@ -37,7 +37,7 @@ TEST(Resize, NearestTakesTheElementsThatTorchTakesInF32) {
       const at::Tensor expected = at::upsample_nearest2d(sample.src[0], {sizes.p, sizes.q});
       for (const std::string& isa : isas()) {
         const Algorithm row = cpu_algorithm("cpu.resize", isa);
-        const Offer offer = row.offer(problem, device_with_amx());
+        const Offer offer = row.offer(problem, device_with_bf16());
         ASSERT_EQ(offer.primitives.size(), 3U);
         for (const Primitive& primitive : offer.primitives) {
           EXPECT_TRUE(at::equal(run_once(row, problem, primitive, sample), expected))
@@ -80,7 +80,7 @@ TEST(Resize, BilinearHasNansAndInfinitiesWherePyTorchHas) {
         const at::Tensor expected =
             at::upsample_bilinear2d(sample.src[0], {sizes.p, sizes.q}, align_corners);
         const Algorithm row = cpu_algorithm("cpu.resize");
-        for (const Primitive& primitive : row.offer(problem, device_with_amx()).primitives) {
+        for (const Primitive& primitive : row.offer(problem, device_with_bf16()).primitives) {
           const at::Tensor found = run_once(row, problem, primitive, sample);
           EXPECT_TRUE(found.isnan().equal(expected.isnan()) &&
                       found.isinf().equal(expected.isinf()))

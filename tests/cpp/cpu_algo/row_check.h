@@ -78,7 +78,7 @@ inline void expect_correct(std::string_view name, const Problem& problem, std::s
   const std::int64_t elements = sizes[0] * sizes[1] * sizes[2] * sizes[3];
   for (const std::string& isa : isas()) {
     const Algorithm row = cpu_algorithm(name, isa);
-    const Offer offer = row.offer(problem, device_with_amx());
+    const Offer offer = row.offer(problem, device_with_bf16());
     ASSERT_EQ(offer.refusal, "") << to_string(problem);
     ASSERT_EQ(offer.primitives.size(), layouts) << to_string(problem);
     for (const Primitive& primitive : offer.primitives) {

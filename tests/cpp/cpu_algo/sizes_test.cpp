@@ -57,7 +57,7 @@ std::size_t check_all(const std::string& text, const std::string& isa) {
   const Algorithms algorithms = prepared_algorithms(isa);
   std::vector<Primitive> primitives;
   for (const Algorithm& algorithm : algorithms) {
-    const Offer offer = algorithm.offer(problem, device_with_amx());
+    const Offer offer = algorithm.offer(problem, device_with_bf16());
     primitives.insert(primitives.end(), offer.primitives.begin(), offer.primitives.end());
   }
   const auto results = check_primitives(algorithms, problem, primitives, kBound);

@@ -10,6 +10,7 @@
 #include "profiler/check.h"
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"  // unroll
 #include "cuda/depthwise.cu"
+#include "cuda/layer_norm.cu"
 #include "cuda/pointwise.cu"
 #include "cuda/pool.cu"
 #include "cuda/rows.cu"
@@ -27,6 +28,7 @@ const CudaLibrary& software_library() {
     library.pointwise = torchalgo_cuda_pointwise;
     library.rows = torchalgo_cuda_rows;
     library.depthwise = torchalgo_cuda_depthwise;
+    library.layer_norm = torchalgo_cuda_layer_norm;
     return library;
   }();
   return kLibrary;
@@ -206,6 +208,25 @@ TEST_F(CudaKernels, DepthwiseWithEachEpilogue) {
   }
 }
 
+TEST_F(CudaKernels, NormsOverChannels) {
+  for (const char* kind : {"layernorm", "rmsnorm", "variancenorm"}) {
+    for (const char* channels : {"c2", "c3", "c24", "c40", "c96", "c258", "c768"})
+      expect_right_in_each_type(kind, std::string("n2") + channels + "h3w5_eps1e-06");
+  }
+}
+
+// A variance as the mean of squares less the square of the mean has no correct digit here.
+TEST_F(CudaKernels, NormsWhoseMeanIsFarFromZero) {
+  constexpr int kChannels = 100;
+  std::vector<float> src(kChannels), ones(kChannels, 1), zeros(kChannels), dst(kChannels);
+  for (int i = 0; i < kChannels; ++i) src[i] = 1e4F + static_cast<float>(i % 2);
+  const cuda::LayerNorm norm{.c = kChannels};
+  ASSERT_EQ(
+      torchalgo_cuda_layer_norm(&norm, src.data(), ones.data(), zeros.data(), dst.data(), nullptr),
+      0);
+  for (int i = 0; i < kChannels; ++i) EXPECT_NEAR(dst[i], i % 2 ? 1 : -1, 1e-3) << i;
+}
+
 TEST_F(CudaKernels, LaunchOnTheCallersStreamAndReturnItsError) {
   const auto stream = reinterpret_cast<void*>(0x1234);
   float value = 0;
@@ -243,6 +264,11 @@ TEST_F(CudaKernels, LaunchNothingForNoElementsAndForWrongArguments) {
        {cuda::Depthwise{.r = 0}, cuda::Depthwise{.activation = {.kind = 7}}})
     EXPECT_EQ(torchalgo_cuda_depthwise(&wrong, &value, &value, nullptr, nullptr, &value, nullptr),
               1);
+  for (const cuda::LayerNorm& wrong :
+       {cuda::LayerNorm{.kind = 3}, cuda::LayerNorm{.type = 3}, cuda::LayerNorm{.c = -1}})
+    EXPECT_EQ(torchalgo_cuda_layer_norm(&wrong, &value, &value, &value, &value, nullptr), 1);
+  for (const cuda::LayerNorm& empty : {cuda::LayerNorm{.pixels = 0}, cuda::LayerNorm{.c = 0}})
+    EXPECT_EQ(torchalgo_cuda_layer_norm(&empty, &value, &value, &value, &value, nullptr), 0);
   EXPECT_TRUE(launches.empty());
 }
 

@@ -122,6 +122,16 @@ inline uint3 blockIdx;
 inline dim3 blockDim, gridDim;
 
 inline void __syncthreads() { software_gpu::Block::wait(); }
+// All threads of the block call it equally often.
+inline float __shfl_xor_sync(unsigned, float value, int distance) {
+  static float values[1024];
+  const unsigned thread = software_gpu::Block::thread;
+  values[thread] = value;
+  __syncthreads();
+  const float found = values[thread ^ static_cast<unsigned>(distance)];
+  __syncthreads();
+  return found;
+}
 inline float __expf(float x) { return expf(x); }
 inline float __fdividef(float x, float y) { return x / y; }
 

@@ -90,6 +90,7 @@ TEST(CudaAlgorithms, RefuseWithAReason) {
   EXPECT_EQ(refusal("cuda.pointwise", "add_f32_n64c1024h1024w32"),
             "needs tensors of fewer than 2^31 elements");
   EXPECT_EQ(refusal("cuda.concat", "concat_f32_n1c2x4h3w4_shuffle2"), "does not shuffle channels");
+  EXPECT_EQ(refusal("cuda.layer_norm", "relu_f32_n2c5h3w4"), "runs norms over channels only");
   EXPECT_EQ(refusal("cuda.slice", "concat_f32_n1c2x4h3w4"), "runs slices only");
   EXPECT_EQ(refusal("cuda.depthwise", "fwd_f32_n1c8h9w9_k8r3s3_st1x1_pad1x1_dil1x1_g4"),
             "runs 2-D depthwise forward convolutions only");

@@ -190,7 +190,7 @@ TEST(PackedBytes, AreWhatPackAllocatesForEveryRowOfTheCpu) {
     const Problem problem = parse_problem(text);
     for (const Algorithm& row : all_algorithms()) {
       if (!row.runs_on_cpu) continue;
-      // Without AMX, what needs it runs as plain code.
+      // Without these instructions, what needs them runs as plain code.
       for (const Primitive& primitive : offer_all(row, problem, cpu_device()).primitives) {
         const Kernel kernel = row.prepare(problem, primitive, cpu_device());
         EXPECT_EQ(packed_bytes(kernel), allocated(kernel)) << text << " " << to_string(primitive);

@@ -66,7 +66,7 @@ struct Model {
 };
 
 // Returns the region with the cheapest plan if the primitives of `layout` cost nothing. Candidates
-// in nhwc.bf16 are listed as on a processor with AMX, and run on this one.
+// in nhwc.bf16 are listed as on a processor that multiplies in bf16, and run on this one.
 std::shared_ptr<TrainingRegion> make_region(
     Layout layout, const char* text = kGraph,
     std::vector<NodeParameters> parameters = {{0, 1}, {}, {2, 3}, {}, {}},
@@ -74,7 +74,7 @@ std::shared_ptr<TrainingRegion> make_region(
   const Graph forward = parse_graph(text);
   const Graph graph = training_graph(forward, wanted, recomputed);
   Device listed = cpu_device();
-  listed.has_amx = is_typed(layout);
+  listed.bf16_isa = is_typed(layout) ? "amx" : "";
   const Candidates candidates = training_candidates(
       graph, all_algorithms(), listed, {.drop_dominated = true, .coarse_types = is_typed(layout)});
   const std::vector<Candidate> transforms =

@@ -21,7 +21,7 @@ import pytest
 # Hardware and rights that a test needs. Packages are not among them: `make` installs those.
 KNOWN_SKIPS = (
     "there is a GPU",
-    "needs AMX",
+    "needs a processor with bf16",
     "this torch has no cuDNN",
     "no golden (file|plans) (for|of) cuDNN",
     "no toolkit, or a real driver",
