@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tells a user of a CPU with AMX how fast the model would be in bf16, and how large its error."""
+"""Tells a user of a CPU that multiplies in bf16 how fast the model would be, and how large its error."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def _bf16_costs(
     """Returns the least known cost of each problem in bf16, in ticks of a plan.
 
     Costs of the database come first. If the call has measured anyway, those of the largest of the
-    other problems are measured and stored. A worker is not started for this alone. Without AMX, no
-    convolution has a candidate in bf16.
+    other problems are measured and stored. A worker is not started for this alone. On a CPU
+    that does not multiply in bf16, no convolution has a candidate in it.
     """
     tuning, objective = describe.tuning, describe.objective
     device, limit = _C.cpu_device(), options.workspace_limit_bytes
