@@ -255,8 +255,7 @@ Offer offer_all(const Problem& problem, const Device& device) {
 
 PlainKernel bind(const std::string& isa, const Problem& problem, const Primitive& primitive,
                  const Device& device) {
-  const Kernels kernels = {pick_bf16_conv(isa, device),
-                           TORCHALGO_PICK_KERNEL(isa, run_depthwise_bf16)};
+  const Kernels kernels = {pick_bf16_conv(isa, device), pick_bf16_depthwise(isa, device)};
   const std::int64_t slices = device.threads;
   const ChainParts parts = parts_of(problem);
   const Plan plan = plan_chain(parts, slices);

@@ -133,6 +133,10 @@ Offer offer(const DepthwiseAlgorithm& depthwise, const Problem& problem, const D
 
 }  // namespace
 
+DepthwiseRun pick_bf16_depthwise(std::string_view isa, const Device& device) {
+  return TORCHALGO_PICK_BF16_KERNEL(bf16_isa_beside(isa, device), isa, run_depthwise_bf16);
+}
+
 Algorithm make_depthwise(const DepthwiseAlgorithm& depthwise) {
   const auto bind_own = [depthwise](const Problem& problem, const Primitive& primitive,
                                     const Device& device) {
@@ -161,14 +165,12 @@ std::string refuse(const ConvProblem& conv) {
 }  // namespace
 
 Algorithm depthwise(const std::string& isa) {
-  return make_depthwise({.name = "cpu.depthwise",
-                         .version = 6,
-                         .refuse = refuse,
-                         .run = TORCHALGO_PICK_KERNEL(isa, run_depthwise),
-                         .pick_bf16 = [isa](const Device& device) {
-                           return TORCHALGO_PICK_BF16_KERNEL(bf16_isa_beside(isa, device), isa,
-                                                             run_depthwise_bf16);
-                         }});
+  return make_depthwise(
+      {.name = "cpu.depthwise",
+       .version = 6,
+       .refuse = refuse,
+       .run = TORCHALGO_PICK_KERNEL(isa, run_depthwise),
+       .pick_bf16 = [isa](const Device& device) { return pick_bf16_depthwise(isa, device); }});
 }
 
 }  // namespace torchalgo::cpu

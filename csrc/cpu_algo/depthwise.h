@@ -33,6 +33,9 @@ void pack_depthwise(const ConvProblem& conv, Layout layout, const float* weights
 
 using DepthwiseRun = decltype(&kernels::default_isa::run_depthwise);
 
+/// Returns the kernel for nhwc.bf16 that runs on the device beside kernels for `isa`.
+[[nodiscard]] DepthwiseRun pick_bf16_depthwise(std::string_view isa, const Device& device);
+
 /// An algorithm whose kernels take kernels::Depthwise, in nChw16c and nhwc. It also computes
 /// gradients with respect to src that are forward convolutions.
 struct DepthwiseAlgorithm {

@@ -45,6 +45,7 @@ void bf16_conv(const Bf16Conv& conv, std::int64_t task, void* scratch, std::int6
                      sums + (tile * conv.tile_rows + row) * kBlockChannels);
       }
     }
+    return false;
   });
 }
 

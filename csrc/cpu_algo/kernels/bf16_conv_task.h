@@ -319,12 +319,15 @@ struct Product {
   bool is_pair, is_wide;        // two tiles of pixels, two tiles of channels
   const Bf16* weights;          // of the block
   const float* bias;            // of the block
+  Bf16* dst = nullptr;          // of the first pixel; null if store_results() has to store them
   const Bf16* next = nullptr;   // what is needed later, to be prefetched
   std::int64_t next_lines = 0;  // of 64 bytes, per step
 };
 
 /// Computes a part of the blocks for all tiles of a band. multiply(product, sums) writes the sums
-/// of the product's tiles, one below the other. They begin with the bias.
+/// of the product's tiles, one below the other. They begin with the bias. If product.dst is not
+/// null, it may store the results instead: all rows of the tiles one below the other, of all
+/// channels of the block. Then it returns true.
 template <class Multiply>
 inline void run_products(const Bf16Conv& conv, std::int64_t part, const Band& band,
                          const Bf16* copy, const Multiply& multiply) {
@@ -336,6 +339,7 @@ inline void run_products(const Bf16Conv& conv, std::int64_t part, const Band& ba
   // The products of a run prefetch the weights of the next run, a part of each block with each
   // pair. If there is no next run, they prefetch the residual of the next pair.
   const std::int64_t next_lines = (conv.depth + pairs - 1) / pairs;
+  const bool may_store = !conv.is_dst_f32 && activates(conv.activation) != kInMemory;
   alignas(64) float sums[kBlockSums];
   for (std::int64_t run = blocks * part / conv.parts; run < end; run += conv.block_run) {
     const std::int64_t run_end = std::min(run + conv.block_run, end);
@@ -349,6 +353,7 @@ inline void run_products(const Bf16Conv& conv, std::int64_t part, const Band& ba
       const std::int64_t prefetched = pair * next_lines;
       const auto& [first, second] = product.tiles;
       const bool is_dense = first.skip + first.count == conv.tile_rows && second.skip == 0;
+      const bool is_full = first.count == conv.tile_rows && second.count == conv.tile_rows;
       for (std::int64_t block = run; block < run_end; ++block) {
         const std::int64_t channel = block * kBlockChannels, next = block + run_end - run;
         product.is_wide = conv.k - channel > kBlockChannels / 2;
@@ -363,7 +368,10 @@ inline void run_products(const Bf16Conv& conv, std::int64_t part, const Band& ba
           product.next = static_cast<const Bf16*>(conv.residual) + tiles.pixel() * conv.k +
                          (block - run) * kBlockChannels * kBlockChannels;
         }
-        multiply(product, sums);
+        product.dst = may_store && is_full && conv.k - channel >= kBlockChannels
+                          ? static_cast<Bf16*>(conv.dst) + pixel * conv.k + channel
+                          : nullptr;
+        if (multiply(product, sums)) continue;
         Results results = {sums + first.skip * kBlockChannels, first.count,
                            pixel * conv.k + channel,
                            std::min<std::int64_t>(kBlockChannels, conv.k - channel)};

@@ -24,79 +24,119 @@ inline __m512bh repeat_pair(const Bf16* address) {
   return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
 }
 
-/// Computes the sums of `rows` pixels, which lie `stride` elements apart from `src` on.
-template <int rows, bool is_wide, bool has_prefetch>
+/// Memory that is needed later. A part of it is prefetched with each pair of channels.
+struct Prefetch {
+  const char* next;
+  std::int64_t step;  // in bytes, at most 128
+};
+
+/// Computes the sums of `rows` pixels, which lie `stride` elements apart from `src` on. If `dst` is
+/// not null, it adds the residual, applies the activation and stores the results. Else it stores
+/// the sums.
+template <int rows, bool is_wide>
 void multiply_rows(const Bf16Conv& conv, const Bf16* src, std::int64_t stride,
-                   const Product& product, float* sums) {
+                   const Product& product, Prefetch prefetch, Bf16* dst, float* sums) {
   constexpr int kVectors = is_wide ? 2 : 1;
-  const std::int64_t tile = conv.depth * 16, pairs = conv.depth / 2;
+  const std::int64_t tile = conv.depth * 16;
   const Bf16* weights = product.weights;
-  const Bf16* next = product.next;
-  __m512 sum[rows][kVectors];
+  Vec sum[rows][kVectors];
+#pragma GCC unroll 2
   for (int v = 0; v < kVectors; ++v) {
-    const __m512 bias = _mm512_loadu_ps(product.bias + v * 16);
+    const Vec bias = Vec::loadu(product.bias + v * kLanes);
+#pragma GCC unroll 16
     for (int row = 0; row < rows; ++row) sum[row][v] = bias;
   }
   for (std::int64_t step = 0; step < conv.steps; ++step, weights += 2 * tile) {
     // Four rows share a pointer: an address has up to three times the stride.
     const Bf16* pixels[(rows + 3) / 4];
+#pragma GCC unroll 4
     for (int i = 0; i < (rows + 3) / 4; ++i) pixels[i] = src + conv.offsets[step] + 4 * i * stride;
-    const Bf16* column = weights;
-    for (std::int64_t pair = 0; pair < pairs; ++pair, column += 32) {
+    const Bf16* const end = weights + tile;
+    for (const Bf16* column = weights; column < end; column += 32) {
+      __builtin_prefetch(prefetch.next, 0, 2);
+      __builtin_prefetch(prefetch.next + 64, 0, 2);
+      prefetch.next += prefetch.step;
       __m512bh weight[kVectors];
+#pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) weight[v] = load_weights(column + v * tile);
 #pragma GCC unroll 16
       for (int row = 0; row < rows; ++row) {
-        const __m512bh x = repeat_pair(pixels[row / 4] + row % 4 * stride + 2 * pair);
+        const __m512bh x = repeat_pair(pixels[row / 4] + row % 4 * stride);
 #pragma GCC unroll 2
         for (int v = 0; v < kVectors; ++v)
-          sum[row][v] = _mm512_dpbf16_ps(sum[row][v], weight[v], x);
+          sum[row][v].part[0] = _mm512_dpbf16_ps(sum[row][v].part[0], weight[v], x);
       }
-    }
-    if constexpr (has_prefetch) {
-      for (std::int64_t line = 0; line < product.next_lines; ++line, next += 32)
-        __builtin_prefetch(next, 0, 2);
+#pragma GCC unroll 4
+      for (int i = 0; i < (rows + 3) / 4; ++i) pixels[i] += 2;
     }
   }
-  for (int row = 0; row < rows; ++row) {
-    for (int v = 0; v < kVectors; ++v)
-      _mm512_store_ps(sums + row * kBlockChannels + v * 16, sum[row][v]);
+  if (dst == nullptr) {
+#pragma GCC unroll 16
+    for (int row = 0; row < rows; ++row) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v)
+        sum[row][v].store(sums + row * kBlockChannels + v * kLanes);
+    }
+    return;
+  }
+  if constexpr (is_wide) {
+    const Clamp clamp = clamp_of(conv.activation);  // of no activation: infinite
+    const Vec low(clamp.low), high(clamp.high);
+    const auto* residual = static_cast<const Bf16*>(conv.residual);
+    if (residual != nullptr) residual += dst - static_cast<const Bf16*>(conv.dst);
+#pragma GCC unroll 16
+    for (int row = 0; row < rows; ++row) {
+      Vec values[2] = {sum[row][0], sum[row][1]};
+      if (residual != nullptr) {
+        values[0] = values[0] + Vec::loadu(residual);
+        values[1] = values[1] + Vec::loadu(residual + kLanes);
+        residual += conv.k;
+      }
+      for (Vec& value : values) value = clamp_max(clamp_min(value, low), high);
+      store(values, dst);
+      dst += conv.k;
+    }
   }
 }
 
-using MultiplyRows = void (*)(const Bf16Conv&, const Bf16*, std::int64_t, const Product&, float*);
+using MultiplyRows = void (*)(const Bf16Conv&, const Bf16*, std::int64_t, const Product&, Prefetch,
+                              Bf16*, float*);
 
-template <bool is_wide, bool has_prefetch>
+template <bool is_wide>
 MultiplyRows pick_rows(std::int64_t rows) {
   return [&]<int... i>(std::integer_sequence<int, i...>) {
-    static constexpr MultiplyRows kKernels[] = {multiply_rows<i + 1, is_wide, has_prefetch>...};
+    static constexpr MultiplyRows kKernels[] = {multiply_rows<i + 1, is_wide>...};
     return kKernels[rows - 1];
   }
   (std::make_integer_sequence<int, kMostPixels>());
 }
 
 template <bool is_wide>
-void multiply(const Bf16Conv& conv, const Product& product, float* sums) {
-  const std::int64_t stride = bf16_conv_pixel_step(conv);
-  const std::int64_t rows = conv.tile_rows, first = rows > kMostPixels ? rows / 2 : rows;
-  for (int tile = 0; tile < (product.is_pair ? 2 : 1); ++tile) {
-    const Bf16* const src = product.tiles[tile].src;
-    float* const to = sums + tile * rows * kBlockChannels;
-    const auto kernel =
-        tile == 0 ? pick_rows<is_wide, true>(first) : pick_rows<is_wide, false>(first);
-    kernel(conv, src, stride, product, to);
-    if (first < rows) {
-      pick_rows<is_wide, false>(rows - first)(conv, src + first * stride, stride, product,
-                                              to + first * kBlockChannels);
-    }
+bool multiply(const Bf16Conv& conv, const Product& product, float* sums) {
+  const std::int64_t stride = bf16_conv_pixel_step(conv), rows = conv.tile_rows;
+  const std::int64_t parts = rows > kMostPixels ? 2 : 1;  // of a tile
+  const std::int64_t calls = (product.is_pair ? 2 : 1) * parts;
+  const std::int64_t later = product.next_lines * 64 * conv.steps;  // bytes to prefetch
+  const std::int64_t step = later * 2 / (calls * conv.steps * conv.depth);
+  for (std::int64_t call = 0; call < calls; ++call) {
+    const std::int64_t part = call % parts, first = rows * part / parts;
+    const std::int64_t count = rows * (part + 1) / parts - first;
+    const Bf16* const next = product.next == nullptr ? product.weights : product.next;
+    const Prefetch prefetch = {reinterpret_cast<const char*>(next) + later * call / calls, step};
+    const std::int64_t row = call / parts * rows + first;
+    Bf16* const dst = product.dst == nullptr ? nullptr : product.dst + row * conv.k;
+    pick_rows<is_wide>(count)(conv, product.tiles[call / parts].src + first * stride, stride,
+                              product, prefetch, dst, sums + row * kBlockChannels);
   }
+  return product.dst != nullptr;
 }
 
 }  // namespace
 
 void bf16_conv(const Bf16Conv& conv, std::int64_t task, void* scratch, std::int64_t& band) {
   run_task(conv, task, scratch, band, [&](const Product& product, float* sums) {
-    product.is_wide ? multiply<true>(conv, product, sums) : multiply<false>(conv, product, sums);
+    return product.is_wide ? multiply<true>(conv, product, sums)
+                           : multiply<false>(conv, product, sums);
   });
 }
 

@@ -86,6 +86,7 @@ void bf16_conv(const Bf16Conv& conv, std::int64_t task, void* scratch, std::int6
     } else {
       multiply<false, false>(conv, product, sums);
     }
+    return false;
   });
   _tile_release();
 }
