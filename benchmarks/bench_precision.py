@@ -26,8 +26,8 @@ benchmarks/results/precision.jsonl. A network that has a line of this machine wi
 of any commit, is skipped unless --again is given. --table prints the lines as a table in Markdown.
 
 With --predictions, only the errors of plans are measured, for other networks and two bounds. Each
-batch norm has the statistics of 32 crops of five photographs; see photographs.py. Without AMX, the
-layers in bf16 run as plain C++: see predicted_errors.py. Takes half a minute per network. Writes to
+batch norm has the statistics of 32 crops of five photographs; see photographs.py. On a CPU without
+instructions for it, layers in bf16 run as plain C++: see predicted_errors.py. Takes half a minute per network. Writes to
 benchmarks/results/predicted_errors.jsonl.
 """
 
@@ -171,18 +171,13 @@ def head_of(name: str, options: harness.Record) -> harness.Record:
     }  # fmt: skip
 
 
-def has_amx(line: harness.Record) -> bool:
-    """Tells whether the machine of a line has AMX. The first lines do not say so; theirs had."""
-    return bool(line["machine"].get("amx", True))
-
-
 def key_of(line: harness.Record) -> Any:
     """Returns what a line stands for; it does not depend on the commit."""
     return (
         *(line[name] for name in ("network", *SETTINGS)),
         line["machine"]["cpu"],
         line["machine"]["isa"],
-        has_amx(line),
+        harness.bf16_of(line),
     )
 
 
@@ -203,7 +198,7 @@ def cells_of(line: harness.Record) -> list[str]:
     predicted = own["predicted_error"]
     return [
         line["network"],
-        "yes" if has_amx(line) else "no",
+        harness.bf16_of(line),
         line["statistics"],
         str(line["batch"]),
         f"{statistics.median(line['wall_us'][ERROR]) / 1000:.2f}",
@@ -218,7 +213,7 @@ def cells_of(line: harness.Record) -> list[str]:
 
 
 HEAD = (
-    "network", "AMX", "statistics", "batch", "ms", "over our f32", "over OpenVINO in f32",
+    "network", "bf16 by", "statistics", "batch", "ms", "over our f32", "over OpenVINO in f32",
     "over ONNX Runtime in f32", "over OpenVINO's default", "error", "predicted", "OpenVINO's error",
 )  # fmt: skip
 
@@ -234,21 +229,21 @@ def show(line: harness.Record) -> None:
             print(f"  {name} on images it has not seen: {found}", flush=True)
 
 
-def kind_of(line: harness.Record) -> tuple[bool, int, str]:
+def kind_of(line: harness.Record) -> tuple[str, int, str]:
     """Returns what the networks of one mean have in common."""
-    return has_amx(line), line["batch"], line["statistics"]
+    return harness.bf16_of(line), line["batch"], line["statistics"]
 
 
 def summary(lines: list[harness.Record]) -> str:
     """Returns the geometric means of the ratios, by batch."""
     texts = []
     for kind in sorted({kind_of(line) for line in lines}):
-        amx, batch, statistics_of = kind
+        instructions, batch, statistics_of = kind
         own = [line for line in lines if kind_of(line) == kind]
         for title, peer_of in (("our f32", lambda _: OWN), ("OpenVINO's default", default_of)):
             ratios = [line["ratios"][f"{peer_of(line)} over {ERROR}"][0] for line in own]
             mean = math.exp(statistics.fmean(map(math.log, ratios)))
-            what = f"AMX {amx}, batch {batch}, {len(own)} networks, statistics {statistics_of}"
+            what = f"bf16 by {instructions}, batch {batch}, {len(own)} networks, statistics {statistics_of}"
             texts.append(f"{what}: {mean:.2f} over {title}")
     return "\n".join(texts)
 

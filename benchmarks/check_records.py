@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import RESULTS, ROOT, Record, read_lines
+from harness import RESULTS, ROOT, Record, bf16_of, read_lines
 
 OWN = "torchalgo"
 FUZZ = ROOT / "tests" / "fuzz" / "records"
@@ -182,11 +182,11 @@ def board_claim() -> str:
     )
 
 
-def amx_claims() -> list[str]:
+def bf16_claims(instructions: str) -> list[str]:
     """Compares f32, and bf16 under a bound of the error, with OpenVINO's default."""
     records = last(
         "precision",
-        lambda r: (r["batch"], r["statistics"]) == (1, "drawn") and r["machine"].get("amx", True),
+        lambda r: (r["batch"], r["statistics"], bf16_of(r)) == (1, "drawn", instructions),
     )
     default = ("openvino_default", "openvino_throughput")
     f32 = {name: ratio(r["wall_us"], default) for name, r in records.items()}
@@ -205,7 +205,7 @@ def wrong_claims(readme: str) -> list[str]:
     `tests/python/test_tables.py` compares the numbers between README's markers.
     """
     text = " ".join(readme.split())
-    claims = [training_claim(), board_claim(), *amx_claims()]
+    claims = [training_claim(), board_claim(), *bf16_claims("amx"), *bf16_claims("avx512bf16")]
     return [f"README.md: expected {claim!r}" for claim in claims if claim not in text]
 
 

@@ -116,6 +116,15 @@ def record(
     return whole
 
 
+def bf16_of(line: Record) -> str:
+    """Returns the instructions for bf16 of the machine of a line, "none" without any.
+
+    Older lines say only whether there is AMX. The first ones do not say this; theirs had.
+    """
+    machine = line["machine"]
+    return machine.get("bf16_isa", "amx" if machine.get("amx", True) else "") or "none"
+
+
 def read_lines(path: Path) -> list[Record]:
     """Returns the records of a file, none if there is no file. Leaves out a line that is torn."""
     found = []

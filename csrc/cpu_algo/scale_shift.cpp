@@ -21,18 +21,16 @@ Offer offer_scale_shift(const Problem& problem, const Device&) {
                    {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16});
 }
 
-struct Kernels {
-  decltype(&kernels::default_isa::run_scale_shift) run, run_bf16;
-  ClearPadLanes clear_pad_lanes;
-};
-
-PlainKernel bind_scale_shift(const Kernels& kernels, const Problem& problem,
-                             const Primitive& primitive, const Device&) {
+PlainKernel bind_scale_shift(const std::string& isa, const Problem& problem,
+                             const Primitive& primitive, const Device& device) {
   const auto& affine = std::get<ScaleShiftProblem>(problem);
   const auto activation = only_activation(affine.epilogue);
   TORCHALGO_ASSERT(activation.has_value());
   const Layout layout = primitive.src;
-  const auto run = is_typed(layout) ? kernels.run_bf16 : kernels.run;
+  const auto run = is_typed(layout) ? TORCHALGO_PICK_BF16_KERNEL(bf16_isa_beside(isa, device), isa,
+                                                                 run_scale_shift_bf16)
+                                    : TORCHALGO_PICK_KERNEL(isa, run_scale_shift);
+  const auto clear_pad_lanes = TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes);
   const LaneShape shape = lane_shape(layout, affine.n, affine.c);
   const std::int64_t n = affine.n, c = affine.c, pixels = affine.h * affine.w;
   kernels::ScaleShift sizes = {};
@@ -60,7 +58,7 @@ PlainKernel bind_scale_shift(const Kernels& kernels, const Problem& problem,
                 part.dst = args.dst;
                 parallel_for(threads, shape.groups * pixels, grain_of(shape.lanes), run, part);
                 if (!kernels::keeps_zero(part.activation)) {
-                  zero_pad_lanes(kernels.clear_pad_lanes, args.dst, layout, n, c, pixels, threads);
+                  zero_pad_lanes(clear_pad_lanes, args.dst, layout, n, c, pixels, threads);
                 }
               }};
 }
@@ -68,14 +66,11 @@ PlainKernel bind_scale_shift(const Kernels& kernels, const Problem& problem,
 }  // namespace
 
 Algorithm scale_shift(const std::string& isa) {
-  const Kernels kernels = {TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
-                           TORCHALGO_PICK_KERNEL(isa, run_scale_shift_bf16),
-                           TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)};
   return with_bf16_if_fast({.name = "cpu.scale_shift",
                             .version = 4,
                             .rounding = 1,
                             .offer = offer_scale_shift,
-                            .bind = std::bind_front(bind_scale_shift, kernels)});
+                            .bind = std::bind_front(bind_scale_shift, isa)});
 }
 
 }  // namespace torchalgo::cpu

@@ -23,9 +23,11 @@ struct ScaleShift {
 
 /// Writes pixels [begin, end) of groups * pixels. run_scale_shift_bf16 casts src and dst to
 /// elements of bf16 in nhwc, run_channelwise_bf16 scale and shift too.
-TORCHALGO_DECLARE_KERNEL(
-    void run_scale_shift(const ScaleShift& call, std::int64_t begin, std::int64_t end);
-    void run_scale_shift_bf16(const ScaleShift& call, std::int64_t begin, std::int64_t end);
-    void run_channelwise_bf16(const ScaleShift& call, std::int64_t begin, std::int64_t end))
+TORCHALGO_DECLARE_KERNEL(void run_scale_shift(const ScaleShift& call, std::int64_t begin,
+                                              std::int64_t end))
+TORCHALGO_DECLARE_BF16_KERNEL(void run_scale_shift_bf16(const ScaleShift& call, std::int64_t begin,
+                                                        std::int64_t end);
+                              void run_channelwise_bf16(const ScaleShift& call, std::int64_t begin,
+                                                        std::int64_t end))
 
 }  // namespace torchalgo::kernels

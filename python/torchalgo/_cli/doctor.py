@@ -67,6 +67,7 @@ def _cpu() -> dict[str, Any]:
     return {
         "name": cpu.name,
         "kernels built for": cpu.isa,
+        "bf16 multiplied by": cpu.bf16_isa or "nothing that is faster than f32",
         "torch's kernels": torch.backends.cpu.get_cpu_capability(),
         "threads of torch": torch.get_num_threads(),
         "processors": len(os.sched_getaffinity(0)),
