@@ -34,7 +34,6 @@
   ALGORITHM(conv_chain)     \
   ALGORITHM(bf16_chain)     \
   ALGORITHM(scaled_conv1x1) \
-  ALGORITHM(bf16_scaled_conv1x1) \
   ALGORITHM(squeeze_excite) \
   ALGORITHM(winograd_f4x4_3x3_nhwc) \
   ALGORITHM(winograd_backward_filter) \

@@ -3,8 +3,6 @@
 // or the factors of a squeeze-excite. The work goes block of pixels by block of pixels, so that the
 // tensor between the two operations stays in the cache.
 
-#include "cpu_algo/scaled_conv1x1.h"
-
 #include <algorithm>
 #include <functional>
 #include <optional>
@@ -32,9 +30,8 @@ const ConvProblem& conv_of(const ConvChainProblem& chain) {
   return std::get<ConvProblem>(chain.layers[1]);
 }
 
-}  // namespace
-
-std::string refuse_scaled_conv1x1(const Problem& problem) {
+// Returns why the algorithm cannot run `problem`, or an empty string.
+std::string refuse(const Problem& problem) {
   const auto* chain = std::get_if<ConvChainProblem>(&problem);
   if (chain == nullptr || std::holds_alternative<PoolProblem>(chain->layers[0]) ||
       std::holds_alternative<ConvProblem>(chain->layers[0]))
@@ -47,8 +44,6 @@ std::string refuse_scaled_conv1x1(const Problem& problem) {
     return "needs at most one activation behind the scale";
   return {};
 }
-
-namespace {
 
 // The sizes of the call. Each image is cut into blocks of pixels.
 struct Plan {
@@ -163,8 +158,7 @@ void run(const Kernels& kernels, const Plan& sizes, bool is_product, std::int64_
 }
 
 Offer offer(const Kernels& kernels, const Problem& problem, const Device& device) {
-  if (std::string refusal = refuse_scaled_conv1x1(problem); !refusal.empty())
-    return {{}, std::move(refusal)};
+  if (std::string refusal = refuse(problem); !refusal.empty()) return {{}, std::move(refusal)};
   const auto& chain = std::get<ConvChainProblem>(problem);
   Offer offer;
   for (const Layout src : {Layout::kNChw16c, Layout::kNhwc}) {

@@ -43,42 +43,6 @@ TEST(ScaledConv1x1, AppliesEachActivationAndAddsAResidual) {
   }
 }
 
-// For bf16, the check allows what rounding causes.
-TEST(Bf16ScaledConv1x1, AgreesWithF64OnAnySize) {
-  for (const char* head : {"mul", "scaleshift+relu", "mul+relu6"}) {
-    for (const char* src :
-         {"n1c24h7w5", "n3c40h14w9", "n2c150h1w37", "n1c72h56w56", "n2c512h7w7"}) {
-      for (const int k : {1, 24, 64}) {
-        expect_correct("cpu.bf16_scaled_conv1x1", scaled(src, head, k, "+bias+relu"), 2, 1e-5);
-      }
-    }
-  }
-}
-
-TEST(Bf16ScaledConv1x1, AppliesEachActivationAndAddsAResidual) {
-  for (const char* act : {"", "+relu6", "+hardswish", "+silu", "+leaky_relu0.1"}) {
-    const std::string head = std::string("scaleshift") + act;
-    const std::string epilogue = std::string("+bias+add") + act;
-    expect_correct("cpu.bf16_scaled_conv1x1",
-                   scaled("n2c20h9w9", head.c_str(), 50, epilogue.c_str()), 2, 1e-5);
-  }
-}
-
-TEST(Bf16ScaledConv1x1, IsOfferedWhereItIsFastAndRefusesWhatItCannotRun) {
-  const Algorithm row = cpu_algorithm("cpu.bf16_scaled_conv1x1");
-  Device device = cpu_device();
-  device.bf16_isa = "";
-  const Problem product = scaled("n1c24h8w8", "mul", 40, "+bias");
-  EXPECT_EQ(row.offer(product, device).refusal,
-            "needs a processor with AMX, or one of AMD with AVX512_BF16");
-  EXPECT_EQ(row.offer(scaled("n1c29h8w8", "mul", 40, ""), device_with_bf16()).refusal,
-            "needs channels with an even divisor near 32");
-  EXPECT_NE(row.offer(parse_problem("chain_f32_n1c8h8w8_mul_k8r3s3_st1x1_pad1x1_dil1x1_g1"),
-                      device_with_bf16())
-                .refusal,
-            "");
-}
-
 TEST(ScaledConv1x1, RefusesWhatItCannotRun) {
   const Algorithm row = cpu_algorithm("cpu.scaled_conv1x1");
   for (const char* text : {
