@@ -27,8 +27,8 @@ of any commit, is skipped unless --again is given. --table prints the lines as a
 
 With --predictions, only the errors of plans are measured, for other networks and two bounds. Each
 batch norm has the statistics of 32 crops of five photographs; see photographs.py. On a CPU without
-instructions for it, layers in bf16 run as plain C++: see predicted_errors.py. Takes half a minute per network. Writes to
-benchmarks/results/predicted_errors.jsonl.
+instructions for it, layers in bf16 run as plain C++: see predicted_errors.py. Takes half a minute
+per network. Writes to benchmarks/results/predicted_errors.jsonl.
 """
 
 from __future__ import annotations
@@ -238,13 +238,13 @@ def summary(lines: list[harness.Record]) -> str:
     """Returns the geometric means of the ratios, by batch."""
     texts = []
     for kind in sorted({kind_of(line) for line in lines}):
-        instructions, batch, statistics_of = kind
+        isa, batch, statistics_of = kind
         own = [line for line in lines if kind_of(line) == kind]
         for title, peer_of in (("our f32", lambda _: OWN), ("OpenVINO's default", default_of)):
             ratios = [line["ratios"][f"{peer_of(line)} over {ERROR}"][0] for line in own]
             mean = math.exp(statistics.fmean(map(math.log, ratios)))
-            what = f"bf16 by {instructions}, batch {batch}, {len(own)} networks, statistics {statistics_of}"
-            texts.append(f"{what}: {mean:.2f} over {title}")
+            what = f"bf16 by {isa}, batch {batch}, statistics {statistics_of}"
+            texts.append(f"{what}, {len(own)} networks: {mean:.2f} over {title}")
     return "\n".join(texts)
 
 

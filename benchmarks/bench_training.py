@@ -11,8 +11,8 @@ A step is the forward pass, the loss, the backward pass and SGD. Each network ru
 its own. PyTorch's steps are those of the model as it is, in channels_last, with images in oneDNN's
 own layouts (to_mkldnn), compiled by Inductor, and inside of torch.autocast in bf16: as it is
 (autocast), and in channels_last. All take turns in rounds, and start from the same weights. In a
-round, each makes a step untimed, then a timed one. A record also has the error of all gradients to f64, for the planned and for the plain model, and the
-peak memory of a step.
+round, each makes a step untimed, then a timed one. A record also has the error of all gradients to
+f64, for the planned and for the plain model, and the peak memory of a step.
 
 With --autocast, the plan is made for a loop inside of torch.autocast in bf16, and the plain model
 of errors and memory runs inside of it too. Without it, plans are in f32.

@@ -109,7 +109,9 @@ def _errors_under(
 def _candidates(graph: _C.Graph) -> _C.Candidates:
     """Returns the candidates of a machine with AMX, without those of PyTorch in bf16."""
     here = _C.cpu_device()
-    there = _C.Device(kind="cpu", name=here.name, isa=here.isa, threads=here.threads, bf16_isa="amx")
+    there = _C.Device(
+        kind="cpu", name=here.name, isa=here.isa, threads=here.threads, bf16_isa="amx"
+    )
     found = _C.find_candidates(graph, device=there, drop_dominated=True, coarse_types=True)
     return _C.Candidates([[c for c in own if not _is_atens(c)] for own in found.by_anchor])
 

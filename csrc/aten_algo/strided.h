@@ -26,8 +26,8 @@ namespace torchalgo {
 /// Returns the offer of an algorithm that keeps the layout: nchw to nchw and nhwc to nhwc.
 [[nodiscard]] Offer offer_strided(std::string_view name);
 
-/// Returns the same offer, and nhwc.bf16 to nhwc.bf16 for a problem in f32 on a CPU with a bf16_isa.
-/// Without one, ATen's operations in bf16 are slower than those in f32.
+/// Returns the same offer, and nhwc.bf16 to nhwc.bf16 for a problem in f32 on a CPU with a
+/// bf16_isa. Without one, ATen's operations in bf16 are slower than those in f32.
 [[nodiscard]] Offer offer_with_bf16(std::string_view name, const Problem& problem,
                                     const Device& device);
 

@@ -271,8 +271,11 @@ PlainKernel bind(const std::string& isa, const Problem& problem, const Primitive
 }  // namespace
 
 Algorithm bf16_chain(const std::string& isa) {
-  return with_bf16_if_fast(
-      {.name = kName, .rounding = 1, .offer = offer_all, .bind = std::bind_front(bind, isa)});
+  return with_bf16_if_fast({.name = kName,
+                            .version = 2,
+                            .rounding = 1,
+                            .offer = offer_all,
+                            .bind = std::bind_front(bind, isa)});
 }
 
 }  // namespace torchalgo::cpu

@@ -281,6 +281,7 @@ Offer offer_all_layouts(const Problem& problem, const Device& device) {
 Algorithm bf16_conv(const std::string& isa) {
   return with_backward_data(with_bf16_if_fast(
       {.name = kName,
+       .version = 2,
        .rounding = 1,
        .offer = offer_all_layouts,
        .bind = [isa](const Problem& problem, const Primitive& primitive, const Device& device) {

@@ -94,11 +94,16 @@ void run_eltwise(const EltwisePlan& plan, const RunArgs& args, const Threads& th
   }
 }
 
-Algorithm make_row(std::string_view name, EltwiseKind kind, const EltwiseKernels& kernels,
-                   const EltwiseKernels& kernels_bf16) {
-  const auto bind = [=](const Problem& problem, const Primitive& primitive, const Device&) {
-    const EltwisePlan plan = plan_eltwise(is_typed(primitive.src) ? kernels_bf16 : kernels,
-                                          std::get<EltwiseProblem>(problem), primitive.src);
+Algorithm make_row(std::string_view name, EltwiseKind kind, const std::string& isa,
+                   const EltwiseKernels& kernels, const EltwiseKernels& kernels_bf16) {
+  const auto bind = [=](const Problem& problem, const Primitive& primitive, const Device& device) {
+    EltwiseKernels own = kernels;
+    if (is_typed(primitive.src)) {
+      own = kernels_bf16;
+      own.channelwise =
+          TORCHALGO_PICK_BF16_KERNEL(bf16_isa_beside(isa, device), isa, run_channelwise_bf16);
+    }
+    const EltwisePlan plan = plan_eltwise(own, std::get<EltwiseProblem>(problem), primitive.src);
     return PlainKernel{.run = [plan](const RunArgs& args, const Threads& threads) {
       run_eltwise(plan, args, threads);
     }};
@@ -142,18 +147,19 @@ Algorithms eltwise(const std::string& isa) {
                           TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)};
   };
   const auto with_bf16 = [&](decltype(EltwiseKernels::flat) flat) {
-    return EltwiseKernels{flat, TORCHALGO_PICK_KERNEL(isa, run_channelwise_bf16), nullptr};
+    return EltwiseKernels{flat, nullptr, nullptr};
   };
-  return {make_row("cpu.add", EltwiseKind::kAdd, with(TORCHALGO_PICK_KERNEL(isa, run_add)),
-                   with_bf16(TORCHALGO_PICK_KERNEL(isa, run_add_bf16))),
-          make_row("cpu.mul", EltwiseKind::kMul, with(TORCHALGO_PICK_KERNEL(isa, run_mul)),
-                   with_bf16(TORCHALGO_PICK_KERNEL(isa, run_mul_bf16))),
-          make_row("cpu.sub", EltwiseKind::kSub, with(TORCHALGO_PICK_KERNEL(isa, run_sub)), {}),
-          make_row("cpu.activation", EltwiseKind::kActivation,
-                   with(TORCHALGO_PICK_KERNEL(isa, run_activation)),
-                   with_bf16(TORCHALGO_PICK_KERNEL(isa, run_activation_bf16))),
-          make_gradient(with(TORCHALGO_PICK_KERNEL(isa, run_activation_gradient)),
-                        with_bf16(TORCHALGO_PICK_KERNEL(isa, run_activation_gradient_bf16)))};
+  return {
+      make_row("cpu.add", EltwiseKind::kAdd, isa, with(TORCHALGO_PICK_KERNEL(isa, run_add)),
+               with_bf16(TORCHALGO_PICK_KERNEL(isa, run_add_bf16))),
+      make_row("cpu.mul", EltwiseKind::kMul, isa, with(TORCHALGO_PICK_KERNEL(isa, run_mul)),
+               with_bf16(TORCHALGO_PICK_KERNEL(isa, run_mul_bf16))),
+      make_row("cpu.sub", EltwiseKind::kSub, isa, with(TORCHALGO_PICK_KERNEL(isa, run_sub)), {}),
+      make_row("cpu.activation", EltwiseKind::kActivation, isa,
+               with(TORCHALGO_PICK_KERNEL(isa, run_activation)),
+               with_bf16(TORCHALGO_PICK_KERNEL(isa, run_activation_bf16))),
+      make_gradient(with(TORCHALGO_PICK_KERNEL(isa, run_activation_gradient)),
+                    with_bf16(TORCHALGO_PICK_KERNEL(isa, run_activation_gradient_bf16)))};
 }
 
 }  // namespace torchalgo::cpu

@@ -67,7 +67,7 @@ PlainKernel bind_scale_shift(const std::string& isa, const Problem& problem,
 
 Algorithm scale_shift(const std::string& isa) {
   return with_bf16_if_fast({.name = "cpu.scale_shift",
-                            .version = 4,
+                            .version = 5,
                             .rounding = 1,
                             .offer = offer_scale_shift,
                             .bind = std::bind_front(bind_scale_shift, isa)});

@@ -82,7 +82,7 @@ struct Depthwise {
 };
 
 /// A norm over the channels of each pixel: dst = norm(src) * scale + shift. src and dst are
-/// [pixels, c], scale and shift are [c]. Sums are in f32.
+/// [pixels, c], scale and shift are [c]. Sums are in f32, and c is less than kElementLimit / 2.
 struct LayerNorm {
   enum Kind : int {
     kLayer,     // (x - mean) / sqrt(variance + epsilon)

@@ -29,14 +29,14 @@ __global__ void __launch_bounds__(kThreads)
       run(vector * kCount, values);
     }
   };
-  const float share = 1.0f / static_cast<float>(norm.c);
+  const auto channels = static_cast<float>(norm.c);
   float mean = 0.0f, squares = 0.0f;
   if (norm.kind != LayerNorm::kRms) {
     for_each_vector([&](int, const float(&values)[kCount]) {
 #pragma unroll
       for (const float x : values) mean += x;
     });
-    mean = sum_of_group(mean, group) * share;
+    mean = sum_of_group(mean, group) / channels;
   }
   for_each_vector([&](int, const float(&values)[kCount]) {
 #pragma unroll
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kThreads)
   });
   squares = sum_of_group(squares, group);
   const bool is_of_sample = norm.kind == LayerNorm::kVariance;
-  const float spread = squares * (is_of_sample ? 1.0f / static_cast<float>(norm.c - 1) : share);
+  const float spread = squares / (is_of_sample ? channels - 1.0f : channels);
   const float factor = 1.0f / sqrtf(spread + norm.epsilon);
   const float center = is_of_sample ? 0.0f : mean;
   for_each_vector([&](int channel, float(&values)[kCount]) {
@@ -72,7 +72,7 @@ int enqueue_layer_norm(const LayerNorm& norm, const T* src, const T* scale, cons
 
 bool is_valid(const LayerNorm& norm) {
   return LayerNorm::kLayer <= norm.kind && norm.kind <= LayerNorm::kVariance &&
-         is_small_enough(norm.pixels, norm.c);
+         is_small_enough(norm.pixels, norm.c) && norm.c < kElementLimit / 2;
 }
 
 }  // namespace

@@ -18,12 +18,12 @@ struct Device {
   std::string isa = "default";
   int threads = 1;                  // of at::parallel_for; workspaces depend on it
   std::int64_t l2_bytes = 1 << 20;  // of one core, or of the whole GPU
-  /// The build of the kernels that multiply in bf16 on this CPU, and faster than in f32: "amx",
-  /// "avx512bf16" (AMD's), or empty if there is none.
+  /// The build of the kernels for bf16 that runs on this CPU: "amx", "avx512bf16" (AMD's), or empty
+  /// if products in bf16 are not faster here than those in f32.
   std::string bf16_isa = {};
-  std::string properties = {};      // of a GPU: as cuDNN's device property JSON
-  std::string provenance = {};      // of a GPU: where `properties` come from: "this machine", ...
-  int index = -1;                   // of a GPU in this process; -1 if it is only described
+  std::string properties = {};  // of a GPU: as cuDNN's device property JSON
+  std::string provenance = {};  // of a GPU: where `properties` come from: "this machine", ...
+  int index = -1;               // of a GPU in this process; -1 if it is only described
   bool operator==(const Device&) const = default;
 };
 

@@ -140,15 +140,19 @@ class Prepared {
 struct Bounds {
   double rel_error;    // the caller's bound, or the algorithm's rounding error if that is smaller
   double times_torch;  // times PyTorch's error, on inputs with an offset
+  // Relative to an element, if tensors are stored in a coarser type: a large one is rounded by more
+  // than the others. Half an epsilon is that of the input, and half that of the result.
+  double element_rounding = 0;
 };
 
 Bounds bounds_of(const Algorithm& algorithm, const Problem& problem, DType stored,
                  double max_rel_error) {
   constexpr double kOtherOrders = 4;  // other orders of the same sums are this much worse at most
   const double allowed = error_bound(stored, max_rel_error);
-  if (!algorithm.rounding) return {allowed, kOtherOrders};
+  const double element_rounding = stored == dtype_of(problem) ? 0 : epsilon_of(stored);
+  if (!algorithm.rounding) return {allowed, kOtherOrders, element_rounding};
   return {std::min(allowed, rounding_error(problem, *algorithm.rounding, stored)),
-          kOtherOrders * *algorithm.rounding};
+          kOtherOrders * *algorithm.rounding, element_rounding};
 }
 
 std::string on_inputs_of(const Oracle& oracle) {
@@ -182,7 +186,7 @@ void compare(const Problem& problem, const at::Tensor& result, const Oracle& ora
   const auto parts = parts_of(problem, oracle.offset, result);
   const auto exact = parts_of(problem, oracle.offset, oracle.reference);
   for (std::size_t i = 0; i < parts.size() && check.failure.empty(); ++i) {
-    compare_part(difference_of(parts[i], exact[i]),
+    compare_part(difference_of(parts[i], exact[i], bounds.element_rounding),
                  oracle.of_torch.empty() ? Difference() : oracle.of_torch[i], oracle, bounds,
                  check);
   }

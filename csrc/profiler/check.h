@@ -65,6 +65,9 @@ struct CheckResult {
 /// accurate.
 [[nodiscard]] double error_bound(DType stored, double max_rel_error);
 
+/// Returns the distance from 1 to the next number of the type.
+[[nodiscard]] double epsilon_of(DType dtype);
+
 /// Returns the relative L2 error to f64 that rounding alone may cause on a sample of make_sample. A
 /// larger error is a bug, whatever error the caller allows. Returns 0 for problems that only select
 /// or copy elements in the problem's type.

@@ -45,13 +45,14 @@ Oracle oracle_of_seed(const Problem& problem, std::uint64_t seed, at::Device dev
 
 }  // namespace
 
-Difference difference_of(const at::Tensor& result, const at::Tensor& reference) {
+Difference difference_of(const at::Tensor& result, const at::Tensor& reference, double rounding) {
   const at::Tensor difference = result.to(reference.device(), at::kDouble).sub(reference);
   const double norm = reference.norm().item<double>();
   const double scale = norm > 0 ? norm : 1;
   const double mean = scale / std::sqrt(static_cast<double>(difference.numel()));
   const double l2 = difference.norm().item<double>() / scale;
-  return {l2, difference.abs_().max().item<double>() / mean};
+  const double worst = difference.abs_().sub_(reference.abs(), rounding).max().item<double>();
+  return {l2, std::max(worst, 0.0) / mean};
 }
 
 std::vector<at::Tensor> parts_of(const Problem& problem, double offset, const at::Tensor& result) {

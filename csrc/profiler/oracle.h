@@ -13,7 +13,9 @@ struct Difference {
   double l2 = 0;     // relative to the reference
   double worst = 0;  // of one element, relative to the root mean square of the reference
 };
-[[nodiscard]] Difference difference_of(const at::Tensor& result, const at::Tensor& reference);
+/// @param rounding  how much of an element its own rounding may cost: `worst` leaves it out.
+[[nodiscard]] Difference difference_of(const at::Tensor& result, const at::Tensor& reference,
+                                       double rounding = 0);
 
 /// Returns the parts of a result that are compared on their own: the result, or the means and the
 /// variances of kMoments if inputs have an offset. Large means would hide errors beside them.

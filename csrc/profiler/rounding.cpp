@@ -9,7 +9,6 @@
 #include "profiler/check.h"
 
 namespace torchalgo {
-namespace {
 
 double epsilon_of(DType dtype) {
   switch (dtype) {
@@ -25,8 +24,6 @@ double epsilon_of(DType dtype) {
   }
   return 1;
 }
-
-}  // namespace
 
 bool subtracts_mean(const Problem& problem) {
   return std::holds_alternative<LayerNormProblem>(problem) ||

@@ -2,7 +2,7 @@
 """Fronts of time and error: the plans under several bounds of the outputs' error.
 
 Times are drawn, and checks and outputs are real. Every machine has linear layers with weights of 16
-bits; with AMX, layers in bf16 are added.
+bits; on CPUs that multiply in bf16, layers in bf16 are added.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import time
@@ -55,6 +56,17 @@ def test_rounds_are_interleaved_and_paired() -> None:
     assert all(sorted(r) == ["a", "b"] for r in rounds)
     assert ["a", "b"] in rounds[1:]
     assert ["b", "a"] in rounds[1:]
+
+
+def test_runs_before_a_timed_one_are_not_timed() -> None:
+    order: list[str] = []
+    clock = itertools.count(0, 1000)
+    now = lambda: next(clock) + 10 * len(order)  # noqa: E731
+    calls = {name: functools.partial(order.append, name) for name in "ab"}
+    result = time_interleaved(calls, rounds=4, warmup=0, now_ns=now, untimed=2)
+    assert result == {"a": [1010.0] * 4, "b": [1010.0] * 4}
+    triples = [order[i : i + 3] for i in range(0, len(order), 3)]
+    assert len(triples) == 8 and all(len(set(each)) == 1 for each in triples)
 
 
 def test_a_spent_budget_still_gives_seven_rounds() -> None:

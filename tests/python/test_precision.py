@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Models with layers in coarser types: what allows them, files and other ways to run them.
 
-Every machine has linear layers with weights of 16 bits. With AMX, layers in bf16 are added.
+Every machine has linear layers with weights of 16 bits. On CPUs that multiply in bf16,
+layers in bf16 are added.
 """
 
 from __future__ import annotations

@@ -148,7 +148,14 @@ print(runner.run_planned(y) is not NotImplemented, runner.run_planned(x) is NotI
 def test_own_kernels_run_in_a_plan_without_the_interpreter(tmp_path: Path) -> None:
     assert lines_of(tmp_path, OWN_KERNELS) == ["True True", "True True"]
     launched = {line.split()[1] for line in software_gpu.log(tmp_path) if " _Z" in line}
-    kernels = ("max_pool", "mean_with_barriers", "pointwise", "join_rows", "depthwise", "layer_norm")
+    kernels = (
+        "max_pool",
+        "mean_with_barriers",
+        "pointwise",
+        "join_rows",
+        "depthwise",
+        "layer_norm",
+    )
     for kernel in kernels:
         assert any(kernel in name for name in launched), kernel
 

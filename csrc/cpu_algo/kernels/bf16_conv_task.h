@@ -315,11 +315,12 @@ inline StoreResults pick_store(const Bf16Conv& conv) {
 
 /// One pair of tiles, or a single one, times one block of weights.
 struct Product {
-  Tile tiles[2];                // equal for a single tile
-  bool is_pair, is_wide;        // two tiles of pixels, two tiles of channels
-  const Bf16* weights;          // of the block
-  const float* bias;            // of the block
-  Bf16* dst = nullptr;          // of the first pixel; null if store_results() has to store them
+  Tile tiles[2];          // equal for a single tile
+  bool is_pair, is_wide;  // two tiles of pixels, two tiles of channels
+  const Bf16* weights;    // of the block
+  const float* bias;      // of the block
+  // The first result; null if store_results() has to store them, as it has to if not is_wide.
+  Bf16* dst = nullptr;
   const Bf16* next = nullptr;   // what is needed later, to be prefetched
   std::int64_t next_lines = 0;  // of 64 bytes, per step
 };
@@ -367,6 +368,9 @@ inline void run_products(const Bf16Conv& conv, std::int64_t part, const Band& ba
           product.next_lines = (kBlockChannels + conv.steps - 1) / conv.steps;
           product.next = static_cast<const Bf16*>(conv.residual) + tiles.pixel() * conv.k +
                          (block - run) * kBlockChannels * kBlockChannels;
+        } else {
+          product.next = nullptr;
+          product.next_lines = 0;
         }
         product.dst = may_store && is_full && conv.k - channel >= kBlockChannels
                           ? static_cast<Bf16*>(conv.dst) + pixel * conv.k + channel

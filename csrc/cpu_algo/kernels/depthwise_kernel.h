@@ -39,8 +39,7 @@ void with_pixel(const Depthwise& conv, const Look& look) {
 }
 
 // The fewest columns whose strips have functions of their own. Functions for bf16 would be half of
-// this code. So narrow strips have none, and no strip has one in builds that run without
-// AVX512_BF16 only.
+// this code. So narrow strips have none, and no strip has one in the builds without AVX512_BF16.
 #if defined(__AVX512BF16__)
 constexpr int kFewestInBf16 = 4;
 #else

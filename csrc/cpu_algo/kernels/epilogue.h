@@ -2,7 +2,7 @@
 #pragma once
 
 // Bias, residual and activation as kernels apply them. Only sources of this folder may include it:
-// everything is in an anonymous namespace, because each of the three builds needs its own copy
+// everything is in an anonymous namespace, because each build needs its own copy
 // (isa.h).
 
 #include <cstdint>

@@ -30,7 +30,7 @@ enum Family : int {
 constexpr int tile_index(int rows, int blocks) { return (blocks - 1) * 16 + rows - 1; }
 
 // Bit i of an entry stands for the instance of index i: those that kernels have called. The builds
-// of kernels/bf16, which programs do not have, define none.
+// for bf16, which programs do not have, define none.
 TORCHALGO_DECLARE_BF16_KERNEL(extern std::atomic<std::uint64_t> noted_instances[kFamilies])
 
 // The isa.h of an emitted program defines TORCHALGO_INSTANCES: such bits for each family.

@@ -38,10 +38,9 @@
   (static_cast<void>(isa), TORCHALGO_EACH_OTHER_ISA(TORCHALGO_PICK_IN, isa, kernel) & \
                                ::torchalgo::kernels::default_isa::kernel)
 
-// The functions of kernels/bf16, and the build of the same functions for every instruction set. The
-// first ones are for processors that multiply numbers of bf16: tiles of them with AMX ("amx"), or
-// pairs with AVX512_BF16 ("avx512bf16"). Both round with AVX512_BF16. `bf16_isa` is one of these
-// names, or another text for none of them.
+// Some functions have two more builds, for processors that multiply numbers of bf16: tiles of them
+// with AMX ("amx"), or pairs with AVX512_BF16 ("avx512bf16"). Both round with AVX512_BF16.
+// `bf16_isa` is one of these names, or another text for none of them.
 #if defined(__x86_64__) && !defined(TORCHALGO_ONLY_DEFAULT_ISA)
 #define TORCHALGO_DECLARE_BF16_KERNEL(...)   \
   TORCHALGO_DECLARE_KERNEL(__VA_ARGS__)      \

@@ -155,8 +155,9 @@ def _facts(device: _C.Device | None) -> dict[str, str]:
 
 
 def _capability() -> str:
-    """Returns the instruction set that ATen uses, such as "AVX512", with "+AMX" if it has tiles."""
-    return torch.backends.cpu.get_cpu_capability() + "+AMX" * (_C.cpu_device().bf16_isa == "amx")
+    """Returns the instruction set that ATen uses, such as "AVX512", and what multiplies in bf16."""
+    in_bf16 = {"amx": "+AMX", "avx512bf16": "+BF16"}.get(_C.cpu_device().bf16_isa, "")
+    return torch.backends.cpu.get_cpu_capability() + in_bf16
 
 
 def _cpu_flags() -> str:

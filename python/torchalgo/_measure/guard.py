@@ -88,6 +88,7 @@ def time_interleaved(
     synchronize: Call = lambda: None,
     most_s: float = float("inf"),
     least: int = 0,
+    untimed: int = 0,
 ) -> dict[str, list[float]]:
     """Times each call once per round, in random order within the round. Returns times in ns.
 
@@ -100,10 +101,14 @@ def time_interleaved(
         synchronize: waits until the device has finished the call; it is part of the time.
         most_s: after this many seconds, warmup included, no further round begins in any case.
         least: so many rounds run even then.
+        untimed: so many runs of a call come before each timed one.
     """
     end_ns = math.inf if most_s == math.inf else now_ns() + most_s * 1e9
 
     def timed(call: Call) -> float:
+        for _ in range(untimed):
+            call()
+            synchronize()
         before = now_ns()
         call()
         synchronize()

@@ -39,11 +39,13 @@ def strict_f32_note(device: _C.Device | None, graph: _C.Graph) -> list[str]:
     has_tf32 = device is not None and int(device.isa.removeprefix("sm_")) >= LEAST_SM_WITH_TF32
     if not has_tf32 or convolutions_use_tf32():
         return []
-    if not any(is_convolution(node) and dtype_of(str(node.problem)) == "f32" for node in graph.nodes):
+    if not any(
+        is_convolution(node) and dtype_of(str(node.problem)) == "f32" for node in graph.nodes
+    ):
         return []
     return [
-        'convolutions are in strict f32: torch.backends.cudnn.conv.fp32_precision is not "tf32". On an'
-        " H100, a 3x3 convolution took a quarter of the time in TF32"
+        "convolutions are in strict f32, as torch.backends.cudnn.conv.fp32_precision says. On an"
+        ' H100, a 3x3 convolution took a quarter of the time with "tf32"'
     ]
 
 

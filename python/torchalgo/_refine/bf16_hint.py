@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tells a user of a CPU that multiplies in bf16 how fast the model would be, and how large its error."""
+"""Tells how fast a model would be in bf16, and how large its error, where bf16 is fast."""
 
 from __future__ import annotations
 

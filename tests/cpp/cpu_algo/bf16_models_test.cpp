@@ -37,7 +37,7 @@ TEST(Bf16Models, RunTheKernelsOfNhwcBf16) {
   }
 }
 
-TEST(Bf16Models, NeedAmxAndPlanForNothingElse) {
+TEST(Bf16Models, NeedFastBf16AndPlanForNothingElse) {
   for (const char* text : kProblems) {
     for (const Algorithm& row : prepared_algorithms())
       EXPECT_NE(row.offer(parse_problem(text), Device()).refusal, "") << row.name << " " << text;

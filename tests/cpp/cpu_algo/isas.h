@@ -10,7 +10,7 @@
 namespace torchalgo {
 
 /// This machine's processor as if it multiplied in bf16, for which algorithms offer nhwc.bf16 too.
-/// It is for offers only. Kernels that are made for cpu_device() run on each processor.
+/// It is for offers only: a kernel that is prepared for it needs AMX. Prepare for cpu_device().
 inline Device device_with_bf16() {
   Device device = cpu_device();
   device.bf16_isa = "amx";

@@ -38,6 +38,16 @@ TEST(ScaleShift, AgreesWithF64OnMoreChannelsThanAreComputedAtATime) {
   }
 }
 
+// The largest of many products of two normal numbers is rounded to bf16 by a tenth of the mean.
+TEST(ScaleShift, IsRightWhereOneResultIsMuchLargerThanTheOthers) {
+  for (const std::int64_t c : {384, 448}) {
+    ScaleShiftProblem problem;
+    problem.c = c, problem.h = problem.w = 28;
+    problem.epilogue = {PostOp::kRelu};
+    expect_correct("cpu.scale_shift", problem, 4, 1e-5);
+  }
+}
+
 TEST(ScaleShift, IsRightWhenSeveralThreadsShareIt) {
   ScaleShiftProblem problem;
   problem.n = 2, problem.c = 41, problem.h = problem.w = 29;

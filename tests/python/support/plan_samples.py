@@ -126,7 +126,10 @@ class Sample:
         graph = _C.parse_graph(text)
         own = _C.cpu_device()
         device = _C.Device(
-            kind="cpu", name=own.name, isa=own.isa, threads=own.threads,
+            kind="cpu",
+            name=own.name,
+            isa=own.isa,
+            threads=own.threads,
             bf16_isa="amx" if in_bf16 else "",
         )
         found = _C.find_candidates(graph, device=device, coarse_types=in_bf16)

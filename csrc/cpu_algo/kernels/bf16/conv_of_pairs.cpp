@@ -24,15 +24,16 @@ inline __m512bh repeat_pair(const Bf16* address) {
   return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
 }
 
-/// Memory that is needed later. A part of it is prefetched with each pair of channels.
+/// Memory that is needed later. With each pair of channels, two lines are prefetched. For few
+/// channels, `step` may be more than these, and then lines between them are left out.
 struct Prefetch {
   const char* next;
-  std::int64_t step;  // in bytes, at most 128
+  std::int64_t step;  // in bytes
 };
 
 /// Computes the sums of `rows` pixels, which lie `stride` elements apart from `src` on. If `dst` is
 /// not null, it adds the residual, applies the activation and stores the results. Else it stores
-/// the sums.
+/// the sums, as always if not is_wide.
 template <int rows, bool is_wide>
 void multiply_rows(const Bf16Conv& conv, const Bf16* src, std::int64_t stride,
                    const Product& product, Prefetch prefetch, Bf16* dst, float* sums) {

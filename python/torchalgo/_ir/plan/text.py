@@ -94,18 +94,25 @@ def _fused(problem: str) -> str:
     return "".join(parts)
 
 
+def _is_predicted(part: PlanNode | PlanTransform) -> bool:
+    """Returns True if the time of a call was predicted, and not measured."""
+    if isinstance(part, PlanTransform):
+        return part.cost_source != "measured"
+    return bool(part.primitive) and part.cost_source in ("bound", "model")
+
+
 def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
     names = {"", *(node.name for node in plan.nodes)}
     for part in in_order(plan):
         cost, layouts = f"{cost_of(part, plan):.1f}", layouts_text(part.src, part.dst)
         if isinstance(part, PlanTransform):
             of = "" if part.producer in names else f" of {part.producer}"
-            cost += "?" * (part.cost_source != "measured")
+            cost += "?" * _is_predicted(part)
             yield f"  > {part.dst}{of}", part.primitive, layouts, "", cost, "", ""
         elif part.primitive:
             more = regret_of(part, plan)
             regret = "" if more is None else f"{more:.1f}"
-            cost += "?" * (part.cost_source in ("bound", "model"))
+            cost += "?" * _is_predicted(part)
             rival = runner_up_text(part)
             yield part.name, part.primitive, layouts, _fused(part.problem), cost, rival, regret
 
@@ -127,7 +134,7 @@ def _summary(plan: Plan) -> list[str]:
         _proof(plan),
         f"tuning: {plan.method}",
     ]
-    if any(row[4].endswith("?") for row in _rows(plan)):
+    if any(map(_is_predicted, in_order(plan))):
         lines.append("? marks a time that was predicted, not measured")
     if plan.weight_bytes is not None:
         lines.append(f"memory: {memory_text([plan])}")
