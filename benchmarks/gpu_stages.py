@@ -114,7 +114,7 @@ STAGES = (
         quiet_s=60,
     ),
     Stage("kernels", "own kernels agree with f64; their times beside ATen's", 3, 40, kernels),
-    Stage("energy", "energy of legacy algorithms and networks", 3, 150, energy, resumes=True),
+    Stage("energy", "energy of legacy algorithms and networks", 3, 120, energy, resumes=True),
     Stage("training", "a training step agrees with f64", 3, 120, training, resumes=True),
     Stage("refused", "a plan whose engines are refused here", 3, 50, refused, resumes=True),
     Stage("profile", "torchalgo.profile, printed", 3, 90, profile, resumes=True, quiet_s=120),

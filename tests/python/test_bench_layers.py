@@ -69,7 +69,7 @@ def test_an_operation_has_in_it_what_a_candidate_fuses_and_no_node_counts_twice(
     assert next(o for o in operations if "side" in o.names).problem.endswith("+bias+add+relu")
     # Neither the sum nor any activation is left to be a row of its own.
     words = sorted(o.problem.partition("_")[0] for o in operations)
-    assert words == ["concat", "fwd", "fwd", "linear"]
+    assert words == ["avgpool", "concat", "fwd", "fwd", "linear"]
 
 
 def test_an_operation_offers_only_primitives_of_its_own_problem(graph: Any) -> None:

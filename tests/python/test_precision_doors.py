@@ -18,7 +18,7 @@ from torchalgo import _C
 from torchalgo._base.compare_outputs import output_error
 from torchalgo._base.f32_precision import EXACT_CPU, cpu_is_exact, cpu_precisions
 
-HAS_BF16 = bool(_C.cpu_device().bf16_isa)
+HAS_AMX = _C.cpu_device().bf16_isa == "amx"  # then PyTorch computes in bf16 if it may
 QUICK: dict[str, Any] = {"budget_s": 6.0, "cost_db": False, "run_untimed": True}
 CONV = "fwd_f32_n1c64h28w28_k64r3s3_st1x1_pad1x1_dil1x1_g1"  # larger than what oneDNN leaves out
 
@@ -83,7 +83,7 @@ def test_fp32_precision_allows_bf16_and_a_bound_of_your_own_does_not() -> None:
     set_precisions("bf16", "bf16")
     fast = run_plan(net, X, **{**QUICK, "run_untimed": False})
     assert output_error(fast(X), exact) <= 1e-2
-    if HAS_BF16:  # PyTorch's own algorithms compute in bf16, and each plan counts their errors
+    if HAS_AMX:  # PyTorch's own algorithms compute in bf16, and each plan counts their errors
         plan = run_plan(net, X, overrides={"*": "aten.conv"}, **QUICK).plan
         assert plan.max_error == pytest.approx(1e-2, rel=1e-3)
         assert plan.predicted_error is not None and plan.predicted_error > 1e-4
@@ -101,7 +101,7 @@ def test_pytorchs_own_algorithms_have_the_bound_of_the_type_in_which_they_comput
     set_precisions("bf16", "none")
     error, why = _C.check_primitives(CONV, [primitive], 1e-5)[0]
     assert not why
-    assert (error > 1e-4) == HAS_BF16
+    assert (error > 1e-4) == HAS_AMX
     assert _C.computes_coarsely(CONV, primitive)
     assert not _C.computes_coarsely(CONV, _C.Primitive("cpu.direct", "nChw16c", "nChw16c"))
     stored = _C.Primitive("cpu.bf16_conv", "nhwc.bf16", "nhwc.bf16")  # coarse by itself

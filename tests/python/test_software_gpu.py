@@ -131,7 +131,7 @@ net.norm.running_mean.uniform_(-1, 1)
 net.norm.running_var.uniform_(0.5, 2)
 own = {"pool": "cuda.pool", "slice_0": "cuda.slice", "deep": "cuda.depthwise",
        "cat_0": "cuda.concat", "norm": "cuda.pointwise", "act": "cuda.pointwise",
-       "mean": "cuda.pool", "mul_0": "cuda.pointwise", "layers": "cuda.layer_norm"}
+       "mean": "cuda.pool", "mul_0": "cuda.pointwise", "layers.permute#1": "cuda.layer_norm"}
 settings = torchalgo.Settings(progress=False, run_untimed=True)
 y = x.cuda()
 gpu = copy.deepcopy(net).cuda()
