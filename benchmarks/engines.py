@@ -183,7 +183,6 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": device.name,
         "isa": device.isa,
-        "amx": device.bf16_isa == "amx",
         "bf16_isa": device.bf16_isa,
         "cores": os.cpu_count(),
         "memory_gib": round(int(memory) / 2**20, 1),

@@ -94,16 +94,16 @@ void run_eltwise(const EltwisePlan& plan, const RunArgs& args, const Threads& th
   }
 }
 
+using RunFlat = decltype(EltwiseKernels::flat);
+
 Algorithm make_row(std::string_view name, EltwiseKind kind, const std::string& isa,
-                   const EltwiseKernels& kernels, const EltwiseKernels& kernels_bf16) {
+                   const EltwiseKernels& kernels, RunFlat flat_bf16) {
   const auto bind = [=](const Problem& problem, const Primitive& primitive, const Device& device) {
-    EltwiseKernels own = kernels;
-    if (is_typed(primitive.src)) {
-      own = kernels_bf16;
-      own.channelwise =
-          TORCHALGO_PICK_BF16_KERNEL(bf16_isa_beside(isa, device), isa, run_channelwise_bf16);
-    }
-    const EltwisePlan plan = plan_eltwise(own, std::get<EltwiseProblem>(problem), primitive.src);
+    const auto channelwise_bf16 =
+        TORCHALGO_PICK_BF16_KERNEL(bf16_isa_beside(isa, device), isa, run_channelwise_bf16);
+    const EltwiseKernels kernels_bf16 = {flat_bf16, channelwise_bf16, nullptr};
+    const EltwisePlan plan = plan_eltwise(is_typed(primitive.src) ? kernels_bf16 : kernels,
+                                          std::get<EltwiseProblem>(problem), primitive.src);
     return PlainKernel{.run = [plan](const RunArgs& args, const Threads& threads) {
       run_eltwise(plan, args, threads);
     }};
@@ -122,10 +122,11 @@ Offer offer_gradient(const Problem& problem, const Device&) {
                    {Layout::kNchw, Layout::kNhwc, Layout::kNChw16c, Layout::kNhwcBf16});
 }
 
-Algorithm make_gradient(const EltwiseKernels& kernels, const EltwiseKernels& kernels_bf16) {
+Algorithm make_gradient(const EltwiseKernels& kernels, RunFlat flat_bf16) {
   const auto bind = [=](const Problem& problem, const Primitive& primitive, const Device&) {
     const auto& gradient = std::get<ActivationGradientProblem>(problem);
-    EltwisePlan plan = {.kernels = is_typed(primitive.src) ? kernels_bf16 : kernels};
+    EltwisePlan plan = {.kernels = kernels};
+    if (is_typed(primitive.src)) plan.kernels.flat = flat_bf16;
     plan.activation = *only_activation({gradient.activation});
     plan.shape = lane_shape(primitive.src, gradient.n, gradient.c);
     plan.pixels = gradient.h * gradient.w;
@@ -142,24 +143,21 @@ Algorithm make_gradient(const EltwiseKernels& kernels, const EltwiseKernels& ker
 
 // cpu.add, cpu.mul, cpu.sub, cpu.activation and cpu.bwd_activation.
 Algorithms eltwise(const std::string& isa) {
-  const auto with = [&](decltype(EltwiseKernels::flat) flat) {
+  const auto with = [&](RunFlat flat) {
     return EltwiseKernels{flat, TORCHALGO_PICK_KERNEL(isa, run_scale_shift),
                           TORCHALGO_PICK_KERNEL(isa, clear_pad_lanes)};
   };
-  const auto with_bf16 = [&](decltype(EltwiseKernels::flat) flat) {
-    return EltwiseKernels{flat, nullptr, nullptr};
-  };
-  return {
-      make_row("cpu.add", EltwiseKind::kAdd, isa, with(TORCHALGO_PICK_KERNEL(isa, run_add)),
-               with_bf16(TORCHALGO_PICK_KERNEL(isa, run_add_bf16))),
-      make_row("cpu.mul", EltwiseKind::kMul, isa, with(TORCHALGO_PICK_KERNEL(isa, run_mul)),
-               with_bf16(TORCHALGO_PICK_KERNEL(isa, run_mul_bf16))),
-      make_row("cpu.sub", EltwiseKind::kSub, isa, with(TORCHALGO_PICK_KERNEL(isa, run_sub)), {}),
-      make_row("cpu.activation", EltwiseKind::kActivation, isa,
-               with(TORCHALGO_PICK_KERNEL(isa, run_activation)),
-               with_bf16(TORCHALGO_PICK_KERNEL(isa, run_activation_bf16))),
-      make_gradient(with(TORCHALGO_PICK_KERNEL(isa, run_activation_gradient)),
-                    with_bf16(TORCHALGO_PICK_KERNEL(isa, run_activation_gradient_bf16)))};
+  return {make_row("cpu.add", EltwiseKind::kAdd, isa, with(TORCHALGO_PICK_KERNEL(isa, run_add)),
+                   TORCHALGO_PICK_KERNEL(isa, run_add_bf16)),
+          make_row("cpu.mul", EltwiseKind::kMul, isa, with(TORCHALGO_PICK_KERNEL(isa, run_mul)),
+                   TORCHALGO_PICK_KERNEL(isa, run_mul_bf16)),
+          make_row("cpu.sub", EltwiseKind::kSub, isa, with(TORCHALGO_PICK_KERNEL(isa, run_sub)),
+                   nullptr),
+          make_row("cpu.activation", EltwiseKind::kActivation, isa,
+                   with(TORCHALGO_PICK_KERNEL(isa, run_activation)),
+                   TORCHALGO_PICK_KERNEL(isa, run_activation_bf16)),
+          make_gradient(with(TORCHALGO_PICK_KERNEL(isa, run_activation_gradient)),
+                        TORCHALGO_PICK_KERNEL(isa, run_activation_gradient_bf16))};
 }
 
 }  // namespace torchalgo::cpu

@@ -107,7 +107,17 @@ def test_each_point_is_the_plan_of_optimize_under_its_bound(
         assert fast.plan.cost_us == pytest.approx(point.us)
 
 
-def test_all_points_together_measure_what_two_do(drawn: FakeBench) -> None:
+def test_all_points_together_measure_what_two_do(
+    drawn: FakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, find = _C.cpu_device(), _C.find_candidates
+    described = _C.Device(kind="cpu", name=own.name, isa=own.isa, threads=own.threads)
+
+    def find_there(graph: _C.Graph, most_bytes: int, _: Any, *rest: Any, **more: Any) -> Any:
+        return find(graph, most_bytes, described, *rest, **more)
+
+    # Each machine has the candidates of one that does not multiply in bf16.
+    monkeypatch.setattr(_C, "find_candidates", find_there)
     fast = planned()
     known, counts, lengths = len(drawn.tasks), [], []
     for most in (2, 8):
@@ -115,7 +125,7 @@ def test_all_points_together_measure_what_two_do(drawn: FakeBench) -> None:
         lengths.append(len(fast.pareto("error", max_points=most)))
         counts.append(len(drawn.tasks) - before)
     assert lengths[0] == 2 < lengths[1]
-    assert 0 < counts[0] <= counts[1] < 2 * counts[0]
+    assert 0 < counts[0] <= counts[1] < 1.5 * counts[0]
     of_call, again = set(drawn.tasks[:known]), set(drawn.tasks[known:])
     assert len(of_call & again) < len(of_call) / 4  # a few that are chosen now are timed again
 

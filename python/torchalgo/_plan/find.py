@@ -35,13 +35,15 @@ def import_model(
 
 
 def strict_f32_note(device: _C.Device | None, graph: _C.Graph) -> list[str]:
-    """Returns what a user should know if a setting keeps a GPU from computing in TF32."""
-    has_tf32 = device is not None and int(device.isa.removeprefix("sm_")) >= LEAST_SM_WITH_TF32
-    if not has_tf32 or convolutions_use_tf32():
+    """Returns a note if a setting keeps the convolutions of a GPU from TF32, else nothing.
+
+    Args:
+        graph: as import_model makes it, with TF32 in its problems if torch allows this.
+    """
+    if device is None or int(device.isa.removeprefix("sm_")) < LEAST_SM_WITH_TF32:
         return []
-    if not any(
-        is_convolution(node) and dtype_of(str(node.problem)) == "f32" for node in graph.nodes
-    ):
+    types = {dtype_of(str(node.problem)) for node in graph.nodes if is_convolution(node)}
+    if "f32" not in types:
         return []
     return [
         "convolutions are in strict f32, as torch.backends.cudnn.conv.fp32_precision says. On an"
