@@ -4,11 +4,13 @@
     python benchmarks/bench_peers.py
     python benchmarks/bench_peers.py squeezenet1_1 --engines torchalgo,ncnn,mnn --draft
     python benchmarks/bench_peers.py squeezenet1_1 --quick --draft    # to see that it works
+    python benchmarks/bench_peers.py --engines torchalgo,emitted --threads 2
     python benchmarks/bench_peers.py --memory-limits                  # plans of less memory
 
-The engines are ONNX Runtime, OpenVINO, ExecuTorch, LiteRT, ncnn, MNN and IREE. All compute in f32
-on one thread. Results are compared with PyTorch's in f64. Each engine has its files, which its
-converter writes, and processes of its own, which import only what it needs.
+The engines are ONNX Runtime, OpenVINO, ExecuTorch, LiteRT, ncnn, MNN and IREE. All compute in f32,
+but for torchalgo's plan with a larger --max-error, and on --threads, by default one. Results are
+compared with PyTorch's in f64. Each engine has its files, which its converter writes, and processes
+of its own, which import only what it needs.
 
 start: from the start of the process to the first result; the median of --starts processes, which
   take turns.
@@ -64,19 +66,19 @@ DEFAULT = [name for name in ENGINES if name not in RARE]
 PEERS = harness.RESULTS / "peers.jsonl"
 CONVERT_LIMIT_S, START_LIMIT_S = 900.0, 120.0
 SERVE = "peer_engines"  # whose function `serve` runs in the processes
-SETTINGS = ("starts", "rounds", "seconds", "tune_s")
+SETTINGS = ("starts", "rounds", "seconds", "tune_s", "max_error", "threads")
 QUICK = {"starts": 2, "rounds": 3, "seconds": 0.1, "tune_s": 8.0}
 
 Found = dict[str, Record]  # what is known of each engine; "failure" tells why it has no times
 
 
-def start(engine: str, folder: str) -> tuple[Child, Record]:
+def start(engine: str, folder: str, threads: int) -> tuple[Child, Record]:
     """Starts a process. Returns it with what it says after its first calls, maybe a "failure"."""
     code = f"import {SERVE}; {SERVE}.serve({engine!r}, {folder!r})"
     paths = [str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     env = {
         **os.environ,
-        **harness.thread_env(1),
+        **harness.thread_env(threads),
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
     }
     started_s = monotonic()
@@ -110,9 +112,9 @@ def in_turns(
     return {engine: records for engine, records in taken.items() if "failure" not in found[engine]}
 
 
-def started(engine: str, folder: str) -> Record:
+def started(engine: str, folder: str, threads: int) -> Record:
     """Returns what a process says that ends after its first calls."""
-    child, said = start(engine, folder)
+    child, said = start(engine, folder, threads)
     child.close()
     return said
 
@@ -161,14 +163,14 @@ def facts_of_turns(turns: Sequence[Record], own: Sequence[Record] | None) -> Rec
     return facts
 
 
-def converted(network: str, folder: str, engines: Sequence[str], tune_s: float) -> Found:
+def converted(network: str, folder: str, engines: Sequence[str], args: argparse.Namespace) -> Found:
     """Writes the files of the engines, each in a process of its own."""
     answer = harness.run_child(peer_files.prepare, network, folder, limit_s=CONVERT_LIMIT_S)
     if answer.failure:
         return {engine: {"failure": f"the network {answer.failure}"} for engine in engines}
     found = {}
     for engine in engines:
-        words = engine, network, folder, tune_s
+        words = engine, network, folder, args.tune_s, args.max_error, args.threads
         answer = harness.run_child(peer_files.convert, *words, limit_s=CONVERT_LIMIT_S)
         ended = {"failure": f"its converter {answer.failure}"}
         found[engine] = ended if answer.failure else answer.values[-1]
@@ -183,13 +185,14 @@ def measure(network: str, engines: Sequence[str], args: argparse.Namespace) -> l
     names = list(dict.fromkeys([OWN, *engines]))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="peers-"))
-        found = converted(network, folder, names, args.tune_s)
+        found = converted(network, folder, names, args)
         found[PYTHON] = {}
-        starts = in_turns(found, [PYTHON, *names], args.starts, partial(started, folder=folder))
+        begin = partial(started, folder=folder, threads=args.threads)
+        starts = in_turns(found, [PYTHON, *names], args.starts, begin)
         children = {}
         for engine in names:
             if "failure" not in found[engine]:
-                child, said = start(engine, folder)
+                child, said = start(engine, folder, args.threads)
                 children[engine] = stack.enter_context(child)
                 found[engine] |= {key: said[key] for key in ("failure",) if key in said}
         take = partial(timed, children=children, seconds=args.seconds)
@@ -205,7 +208,7 @@ def measure(network: str, engines: Sequence[str], args: argparse.Namespace) -> l
 def head_of(network: str, engine: str, args: argparse.Namespace) -> Record:
     """Returns the fields of a record that are known before the network runs."""
     return {
-        "schema": 1, "benchmark": "peers", "network": network, "engine": engine, "threads": 1,
+        "schema": 1, "benchmark": "peers", "network": network, "engine": engine,
         "precision": "default" if engine.endswith("_default") else "f32",
         "version": harness.versions_of(ENGINES[engine].package)[ENGINES[engine].package],
         "isa": cpu_device().isa, **harness.settings_of(args, *SETTINGS),
@@ -265,6 +268,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=harness.count, default=15, help="of all engines")
     parser.add_argument("--seconds", type=harness.seconds, default=0.4, help="of each turn")
     parser.add_argument("--tune-s", type=harness.seconds, default=60.0, help="seconds of tuning")
+    parser.add_argument("--threads", type=harness.count, default=1, help="of each engine")
+    parser.add_argument("--max-error", type=float, default=1e-5, help="of torchalgo's plan")
     parser.add_argument("--quick", action="store_true", help="few rounds, short tuning")
     parser.add_argument("--memory-limits", action="store_true", help="only plans of less memory")
     args = parser.parse_args()

@@ -6,7 +6,7 @@
     python benchmarks/make_tables.py layers --check  # exit status 1 if docs/layers.md would change
     python benchmarks/make_tables.py board           # docs/board.md and its plots
     python benchmarks/make_tables.py peers           # the tables of docs/migrating.md
-    python benchmarks/make_tables.py memory          # the table of docs/emit.md
+    python benchmarks/make_tables.py emit            # the tables of docs/emit.md
 
 "models" are the records of bench_models.py, "layers" those of bench_layers.py, "board" those of
 bench_board.py, "peers" those of bench_peers.py. A later record of a network in the same setting
@@ -93,14 +93,21 @@ def peer_texts(args: argparse.Namespace) -> dict[Path, str]:
     """The page on other engines, with its tables."""
     page = args.page or ROOT / "docs/migrating.md"
     records = records_of(args, "peers", peer_page.key_of)
-    return table_in(page, peer_page.make_tables(records), peer_page.START)
+    table = peer_page.make_tables(records)
+    return {page: model_page.replace_table(page.read_text(), table, page.name, peer_page.START)}
 
 
-def memory_texts(args: argparse.Namespace) -> dict[Path, str]:
-    """The page on C++ programs, with its table of limits of memory."""
+def emit_texts(args: argparse.Namespace) -> dict[Path, str]:
+    """The page on C++ programs, with the tables of their times and of limits of memory."""
     page = args.page or ROOT / "docs/emit.md"
-    records = records_of(args, "memory_limits", peer_page.limits_key)
-    return table_in(page, peer_page.limits_table(records), peer_page.LIMITS_START)
+    text = page.read_text()
+    for benchmark, key_of, make, start in (
+        ("peers", peer_page.key_of, peer_page.programs_table, peer_page.PROGRAMS_START),
+        ("memory_limits", peer_page.limits_key, peer_page.limits_table, peer_page.LIMITS_START),
+    ):
+        table = make(records_of(args, benchmark, key_of))
+        text = model_page.replace_table(text, table, page.name, start)
+    return {page: text}
 
 
 def records_of(
@@ -112,14 +119,9 @@ def records_of(
     return read_records(paths, benchmark, key_of=key_of) if is_there else []
 
 
-def table_in(page: Path, body: str, start: str) -> dict[Path, str]:
-    """Returns a page with another table."""
-    return {page: model_page.replace_table(page.read_text(), body, page.name, start)}
-
-
 MAKERS = {
     "models": model_texts, "layers": layer_texts, "board": board_texts, "peers": peer_texts,
-    "memory": memory_texts,
+    "emit": emit_texts,
 }  # fmt: skip
 
 

@@ -430,14 +430,13 @@ def shares(records: Sequence[Record]) -> str:
 
 
 def replace_table(text: str, body: str, name: str = "README.md", start: str = START) -> str:
-    """`text` with `body` between the two markers."""
-    for marker in (start, END):
-        if text.count(marker) != 1:
-            raise TableError(
-                f"{name} holds {marker!r} {text.count(marker)} times, expected once: the table goes"
-                f" between {start!r} and {END!r}"
-            )
+    """`text` with `body` between `start` and the next END."""
+    if text.count(start) != 1:
+        raise TableError(
+            f"{name} holds {start!r} {text.count(start)} times, expected once: the table goes"
+            f" between {start!r} and {END!r}"
+        )
     before, rest = text.split(start)
     if END not in rest:
-        raise TableError(f"{name}: {END!r} comes before {start!r}, expected after it")
-    return f"{before}{start}\n{body}\n{END}{rest.split(END)[1]}"
+        raise TableError(f"{name} holds no {END!r} after {start!r}")
+    return f"{before}{start}\n{body}\n{END}{rest.partition(END)[2]}"

@@ -2,8 +2,9 @@
 """The engines of bench_peers.py, in the processes that open and call a network.
 
 A process imports only what its engine needs, so its start and its memory are those of the engine.
-peer_files.py wrote the files that are opened here. All engines compute on one thread and in f32.
-Only openvino_default keeps OpenVINO's own precision, maybe bf16.
+peer_files.py wrote the files that are opened here. All engines compute in f32, on as many threads
+as OMP_NUM_THREADS says. Only openvino_default keeps OpenVINO's own precision, maybe bf16, and
+torchalgo's plan has the precision for which it was made.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ OWN, EMITTED, PYTHON = "torchalgo", "emitted", "python"
 MODULES_PLAN = "of the module"  # that the emitted folder runs, if all its kernels are our own
 EXECUTORCH = "executorch.extension.pybindings._portable_lib"  # without its converter
 CALLS = 5  # after the first one, before memory is read
-MOST_PROCESSORS = 1.3  # during these calls, by one thread
+MOST_PROCESSORS = 1.3  # during these calls, by each thread
+THREADS = int(os.environ.get("OMP_NUM_THREADS", "1"))
 
 
 # ---- engines -------------------------------------------------------------------------------------
@@ -41,10 +43,16 @@ def open_python(folder: Path, x: Any) -> Run:
 def open_own(folder: Path, x: Any) -> Run:
     """The module that torchalgo saved."""
     torch, torchalgo = importlib.import_module("torch"), importlib.import_module("torchalgo")
-    torch.set_num_threads(1)
+    torch.set_num_threads(THREADS)
     torch.set_grad_enabled(False)
     fast, image = torchalgo.load(folder / "net.pt"), torch.from_numpy(x)
     return lambda: fast(image)
+
+
+class EmittedThreads(ctypes.Structure):
+    """<name>_threads of an emitted header: threads on which a network runs."""
+
+    _fields_ = (("run", ctypes.c_void_p), ("pool", ctypes.c_void_p))
 
 
 def open_emitted(folder: Path, x: Any) -> Run:
@@ -58,14 +66,16 @@ def open_emitted(folder: Path, x: Any) -> Run:
         ctypes.byref(network), str(folder / "weights.bin").encode(), None
     ):
         raise RuntimeError(f"{name}_open returned {status}")
-    compute = library[f"{name}_run"]
+    compute, pool_of = library[f"{name}_run"], library[f"{name}_pool"]
+    pool_of.restype = EmittedThreads
+    pool = ctypes.byref(pool_of(THREADS)) if THREADS > 1 else None
     result = np.empty(np.load(folder.parent / "reference.npy", "r").shape, np.float32)
     memory = np.empty(int(sizes[1]) + 64, np.uint8)
     arena = ctypes.c_void_p(memory.ctypes.data + -memory.ctypes.data % 64)
     sources, targets = ((ctypes.c_void_p * 1)(array.ctypes.data) for array in (x, result))
 
     def run(kept: Any = (x, memory)) -> Any:  # pointers do not keep their arrays
-        if status := compute(network, sources, targets, arena, None):
+        if status := compute(network, sources, targets, arena, pool):
             raise RuntimeError(f"{name}_run returned {status}")
         return result
 
@@ -89,7 +99,7 @@ def onnxruntime_session(model: str | bytes, threads: int, spinning: bool = False
 
 
 def open_onnxruntime(folder: Path, x: Any) -> Run:
-    session = onnxruntime_session(str(folder / "net.onnx"), 1)
+    session = onnxruntime_session(str(folder / "net.onnx"), THREADS)
     feed = {session.get_inputs()[0].name: x}
     return lambda: session.run(None, feed)[0]
 
@@ -107,7 +117,7 @@ def openvino_options(threads: int) -> dict[str, Any]:
 def open_openvino(folder: Path, x: Any, is_default: bool = False) -> Run:
     import openvino as ov
 
-    config = openvino_options(1)
+    config = openvino_options(THREADS)
     if is_default:
         del config["INFERENCE_PRECISION_HINT"]
     request = ov.Core().compile_model(folder / "net.xml", "CPU", config).create_infer_request()
@@ -117,14 +127,14 @@ def open_openvino(folder: Path, x: Any, is_default: bool = False) -> Run:
 def open_executorch(folder: Path, x: Any) -> Run:
     torch = importlib.import_module("torch")
     library = importlib.import_module(EXECUTORCH)
-    library._unsafe_reset_threadpool(1)
+    library._unsafe_reset_threadpool(THREADS)
     program, image = library._load_for_executorch(str(folder / "net.pte")), torch.from_numpy(x)
     return lambda: program.forward([image])[0]
 
 
 def open_litert(folder: Path, x: Any) -> Run:
     library = importlib.import_module("ai_edge_litert.interpreter")
-    program = library.Interpreter(str(folder / "net.tflite"), num_threads=1)
+    program = library.Interpreter(str(folder / "net.tflite"), num_threads=THREADS)
     program.allocate_tensors()
     (source,), (target,) = program.get_input_details(), program.get_output_details()
 
@@ -157,14 +167,14 @@ def ncnn_run(layers: str, weights: str, image: Any, threads: int) -> Run:
 
 
 def open_ncnn(folder: Path, x: Any) -> Run:
-    run = ncnn_run(str(folder / "net.ncnn.param"), str(folder / "net.ncnn.bin"), x[0], 1)
+    run = ncnn_run(str(folder / "net.ncnn.param"), str(folder / "net.ncnn.bin"), x[0], THREADS)
     return lambda: np.array(run())
 
 
 def open_mnn(folder: Path, x: Any) -> Run:
     library = importlib.import_module("MNN")
     program = library.Interpreter(str(folder / "net.mnn"))
-    session = program.createSession({"backend": "CPU", "numThread": 1, "precision": "high"})
+    session = program.createSession({"backend": "CPU", "numThread": THREADS, "precision": "high"})
     source, target = program.getSessionInput(session), program.getSessionOutput(session)
     as_in_torch = library.Tensor_DimensionType_Caffe
     image = library.Tensor(x.shape, library.Halide_Type_Float, x, as_in_torch)
@@ -181,6 +191,8 @@ def open_mnn(folder: Path, x: Any) -> Run:
 
 
 def open_iree(folder: Path, x: Any) -> Run:
+    if THREADS > 1:
+        raise RuntimeError("is compiled for one thread")
     library = importlib.import_module("iree.runtime")
     module = library.load_vm_flatbuffer_file(str(folder / "net.vmfb"), driver="local-sync")
     names = module.vm_module.function_names  # with those of the interface to C, and of the start
@@ -244,7 +256,7 @@ def memory_of(status: str) -> dict[str, int]:
 def opened(name: str, folder: Path) -> tuple[Run, dict[str, Any]]:
     """Opens the network. Returns its call, and what a record says of the first calls.
 
-    Raises: RuntimeError if the engine uses more than one thread.
+    Raises: RuntimeError if the engine uses more threads than THREADS.
     """
     engine = ENGINES[name]
     x = np.load(folder / "input.npy")
@@ -257,8 +269,8 @@ def opened(name: str, folder: Path) -> tuple[Run, dict[str, Any]]:
     for _ in range(CALLS):
         run()
     passed_s, cpu_s = monotonic() - first_s, process_time() - cpu_s
-    if name != PYTHON and cpu_s > MOST_PROCESSORS * passed_s:
-        raise RuntimeError(f"uses {cpu_s / passed_s:.1f} processors, expected one thread")
+    if name != PYTHON and cpu_s > MOST_PROCESSORS * THREADS * passed_s:
+        raise RuntimeError(f"uses {cpu_s / passed_s:.1f} processors, expected {THREADS} thread(s)")
     facts: dict[str, Any] = memory_of(Path("/proc/self/status").read_text())
     facts["libraries"] = {
         path: os.path.getsize(path) for path in libraries_of(Path("/proc/self/maps").read_text())

@@ -37,14 +37,18 @@ def prepare(network: str, folder: str) -> int:
     return sum(weight.numel() for weight in model.parameters())
 
 
-def write_own(model: nn.Module, x: Tensor, folder: Path, tune_s: float) -> Written:
-    optimized, entry = tuned(lambda: model, x, tune_s, cost_db=False)
+def write_own(
+    model: nn.Module, x: Tensor, folder: Path, tune_s: float, max_error: float
+) -> Written:
+    optimized, entry = tuned(lambda: model, x, tune_s, max_error, cost_db=False)
     optimized.save(folder / "net.pt")
     optimized.plan.save(folder / "plan.json")
     return ["net.pt"], {"runs": entry["runs"], "predicted_us": entry["predicted_us"]}
 
 
-def write_emitted(model: nn.Module, x: Tensor, folder: Path, tune_s: float) -> Written:
+def write_emitted(
+    model: nn.Module, x: Tensor, folder: Path, tune_s: float, max_error: float
+) -> Written:
     """Emits a plan for this processor, and builds the folder with CMake.
 
     The plan is that of `write_own`. If it cannot be emitted, another one of torchalgo's own kernels
@@ -59,7 +63,7 @@ def write_emitted(model: nn.Module, x: Tensor, folder: Path, tune_s: float) -> W
         fast = torchalgo.optimize(model, x, plan=plan, settings=torchalgo.Settings(progress=False))
         emit(fast, folder)
     except torchalgo.Error as problem:
-        fast, _ = tuned(lambda: model, x, tune_s, cost_db=False, own_kernels=True)
+        fast, _ = tuned(lambda: model, x, tune_s, max_error, cost_db=False, own_kernels=True)
         emit(fast, folder)
         facts = {"plan": f"of its own: {reason_of(problem)}"}
     build = str(folder / "build")
@@ -71,12 +75,12 @@ def write_emitted(model: nn.Module, x: Tensor, folder: Path, tune_s: float) -> W
     return ["weights.bin"], facts
 
 
-def write_onnxruntime(model: nn.Module, x: Tensor, folder: Path, tune_s: float) -> Written:
+def write_onnxruntime(model: nn.Module, x: Tensor, folder: Path) -> Written:
     shutil.copy(folder.parent / "net.onnx", folder)
     return ["net.onnx"], {}
 
 
-def write_openvino(model: nn.Module, x: Tensor, folder: Path, tune_s: float) -> Written:
+def write_openvino(model: nn.Module, x: Tensor, folder: Path) -> Written:
     import openvino as ov
 
     network = ov.Core().read_model(folder.parent / "net.onnx")
@@ -84,7 +88,7 @@ def write_openvino(model: nn.Module, x: Tensor, folder: Path, tune_s: float) -> 
     return ["net.xml", "net.bin"], {}
 
 
-def write_executorch(model: nn.Module, x: Tensor, folder: Path, tune_s: float) -> Written:
+def write_executorch(model: nn.Module, x: Tensor, folder: Path) -> Written:
     """Gives XNNPACK all operations that it takes. It fuses no layer with "-" in its name."""
     for module in [*model.modules()]:
         own = {name.replace("-", "_"): child for name, child in module._modules.items()}
@@ -98,16 +102,16 @@ def write_executorch(model: nn.Module, x: Tensor, folder: Path, tune_s: float) -
     return ["net.pte"], {}
 
 
-def write_litert(model: nn.Module, x: Tensor, folder: Path, tune_s: float) -> Written:
+def write_litert(model: nn.Module, x: Tensor, folder: Path) -> Written:
     importlib.import_module("litert_torch").convert(model, (x,)).export(str(folder / "net.tflite"))
     return ["net.tflite"], {}
 
 
-def write_ncnn(model: nn.Module, x: Tensor, folder: Path, tune_s: float) -> Written:
+def write_ncnn(model: nn.Module, x: Tensor, folder: Path) -> Written:
     return [Path(path).name for path in ncnn_files(model, x, folder)], {}
 
 
-def write_mnn(model: nn.Module, x: Tensor, folder: Path, tune_s: float) -> Written:
+def write_mnn(model: nn.Module, x: Tensor, folder: Path) -> Written:
     """Calls the compiled converter. MNN's script around it installs packages and sends logs."""
     source, target = str(folder.parent / "net.onnx"), str(folder / "net.mnn")
     importlib.import_module("_tools").mnnconvert(
@@ -126,7 +130,7 @@ def write_mnn(model: nn.Module, x: Tensor, folder: Path, tune_s: float) -> Writt
     return ["net.mnn"], {}
 
 
-def write_iree(model: nn.Module, x: Tensor, folder: Path, tune_s: float) -> Written:
+def write_iree(model: nn.Module, x: Tensor, folder: Path) -> Written:
     """Compiles for this processor."""
     tools = importlib.import_module("iree.compiler.tools")
     source, middle = str(folder.parent / "net.onnx"), str(folder / "net.mlir")
@@ -140,7 +144,7 @@ def write_iree(model: nn.Module, x: Tensor, folder: Path, tune_s: float) -> Writ
     return ["net.vmfb"], {}
 
 
-WRITERS: dict[str, Callable[[nn.Module, Tensor, Path, float], Written]] = {
+WRITERS: dict[str, Callable[..., Written]] = {
     OWN: write_own,
     EMITTED: write_emitted,
     "onnxruntime": write_onnxruntime,
@@ -153,7 +157,9 @@ WRITERS: dict[str, Callable[[nn.Module, Tensor, Path, float], Written]] = {
 }
 
 
-def convert(engine: str, network: str, folder: str, tune_s: float) -> Record:
+def convert(
+    engine: str, network: str, folder: str, tune_s: float, max_error: float, threads: int
+) -> Record:
     """Writes the files of an engine to its folder below `folder`.
 
     Returns: their bytes and the time, or the reason why there are none as "failure".
@@ -162,11 +168,12 @@ def convert(engine: str, network: str, folder: str, tune_s: float) -> Record:
     own.mkdir(exist_ok=True)
     programs = str(Path(sys.executable).parent)  # flatc of ExecuTorch, and cmake
     os.environ["PATH"] = os.pathsep.join([programs, os.environ["PATH"]])
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     started = time.monotonic()
     try:
-        writer = WRITERS[own.name]
-        names, facts = writer(random_network(network), random_input(network), own, tune_s)
+        words = (tune_s, max_error) if own.name in (OWN, EMITTED) else ()
+        model, x = random_network(network), random_input(network)
+        names, facts = WRITERS[own.name](model, x, own, *words)
     except Exception as problem:  # a network that a converter refuses is a result, not an end
         return {"failure": reason_of(problem)}
     sizes: list[Any] = [(own / name).stat().st_size for name in names]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes the tables of engines for deployment in docs/migrating.md from bench_peers.py's records."""
+"""Makes tables from bench_peers.py's records: those of docs/migrating.md and docs/emit.md."""
 
 from __future__ import annotations
 
@@ -15,13 +15,21 @@ from pages import table
 from peer_engines import EMITTED, ENGINES, MODULES_PLAN, OWN
 
 START = "<!-- table: benchmarks/make_tables.py peers -->"
-LIMITS_START = "<!-- table: benchmarks/make_tables.py memory -->"
+PROGRAMS_START = "<!-- table: benchmarks/make_tables.py emit, programs -->"
+LIMITS_START = "<!-- table: benchmarks/make_tables.py emit, memory -->"
+F32_ERROR = 1e-5  # the usual max_error, with which plans stay in f32
 NONE_YET = "There are no records yet. `python benchmarks/bench_peers.py` takes them."
+
+
+def setting_of(record: Record) -> tuple[int, float]:
+    """Returns the threads, and the error that torchalgo's plan may have."""
+    return record.get("threads", 1), record.get("max_error", F32_ERROR)
 
 
 def key_of(record: Record) -> tuple[Any, ...]:
     """Returns what one cell stands for; a later record replaces an earlier one."""
-    return record["cpu"], record["isa"], record["network"], record["engine"]
+    key = record["cpu"], record["isa"], record["network"], record["engine"]
+    return *key, *setting_of(record)
 
 
 def middle(record: Record, key: str) -> float:
@@ -136,11 +144,42 @@ def section(records: Sequence[Record]) -> list[str]:
 
 
 def make_tables(records: Iterable[Record]) -> str:
-    """Returns the text between the markers of the page."""
+    """Returns the text between the markers of docs/migrating.md: in f32, on one thread."""
     machines: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        machines.setdefault((record["cpu"], record["isa"]), []).append(record)
+        if setting_of(record) == (1, F32_ERROR):
+            machines.setdefault((record["cpu"], record["isa"]), []).append(record)
     return "\n\n".join("\n".join(section(own)) for own in machines.values()) or NONE_YET
+
+
+def programs_table(records: Iterable[Record]) -> str:
+    """Returns the table of emitted programs, with their times beside those of the modules."""
+    own = sorted(
+        (r for r in records if r["engine"] == EMITTED and "failure" not in r),
+        key=lambda r: (r["cpu"], *reversed(setting_of(r)), r["network"]),
+    )
+    rows = []
+    for each in own:
+        threads, max_error = setting_of(each)
+        rows.append([
+            each["network"], each["cpu"], "f32" if max_error == F32_ERROR else "bf16", str(threads),
+            digits(middle(each, "ms")), "{:.2f} [{:.2f}, {:.2f}]".format(*each["ratio"]),
+            digits(middle(each, "open_first_ms")), megabytes([each["resident_bytes"]]),
+            megabytes([each["file_bytes"]]),
+        ])  # fmt: skip
+    if not rows:
+        return NONE_YET
+    head = [
+        "network", "processor", "types", "threads", "ms", "time over the module",
+        "open + first result, ms", "resident, MB", "of these the weights, MB",
+    ]  # fmt: skip
+    commits = ", ".join(sorted({each["commit"] for each in own}))
+    torches = ", ".join(sorted({each["torch"] for each in own}))
+    return "\n".join([
+        *table(head, rows), "",
+        "bf16: plans of `max_error=1e-2`. 224 px, batch 1,"
+        f" AVX-512; torch {torches}; commits {commits}.",
+    ])  # fmt: skip
 
 
 def limits_key(record: Record) -> tuple[Any, ...]:

@@ -255,7 +255,7 @@ PlainKernel bind(RunBf16Conv run_task, const ConvProblem& conv, const Primitive&
 
 Offer offer_all_layouts(const Problem& problem, const Device& device) {
   const auto* conv = std::get_if<ConvProblem>(&problem);
-  if (conv == nullptr) return {{}, "is a convolution"};
+  if (conv == nullptr) return {{}, "needs a convolution"};
   if (std::string refusal = refuse_conv(*conv); !refusal.empty()) return {{}, std::move(refusal)};
   if (conv->groups != 1) return {{}, fmt::format("needs 1 group, got {}", conv->groups)};
   Offer offer;

@@ -382,7 +382,7 @@ PlainKernel bind(const ConvGemmBuild& build, const Problem& problem, const Primi
 Offer offer(const ConvGemmAlgorithm& own, const ConvGemmBuild& build, const Problem& problem,
             const Device& device) {
   const auto* conv = std::get_if<ConvProblem>(&problem);
-  if (conv == nullptr) return {{}, "is a convolution"};
+  if (conv == nullptr) return {{}, "needs a convolution"};
   std::string refusal = refuse_conv(*conv);
   if (refusal.empty()) refusal = own.refuse(*conv);
   if (!refusal.empty()) return {{}, std::move(refusal)};

@@ -52,7 +52,7 @@ void set_parts(ConvIm2col& args, std::int64_t threads) {
 
 Offer offer(const Build& build, const Problem& problem, const Device& device) {
   const auto* conv = std::get_if<ConvProblem>(&problem);
-  if (conv == nullptr) return {{}, "is a convolution"};
+  if (conv == nullptr) return {{}, "needs a convolution"};
   if (std::string refusal = refuse_conv(*conv); !refusal.empty()) return {{}, std::move(refusal)};
   return {{{"cpu.im2col_gemm", Layout::kNchw, Layout::kNchw,
             build.scratch_bytes(plan(*conv)) * device.threads}},

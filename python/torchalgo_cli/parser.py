@@ -18,7 +18,8 @@ from torchalgo_cli.install import torchalgo_version
 from torchalgo_cli.setting_flags import add_settings
 
 OBJECTIVES = ("latency", "energy")  # those of torchalgo; a test compares them
-ISAS = ("avx512", "avx2", "default")  # those of torchalgo; a test compares them
+# Those of torchalgo; a test compares them.
+ISAS = ("amx", "avx512bf16", "avx512", "avx2", "default")
 QUANTITIES = ("workspace", "weights", "error")
 PROBLEM = "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1"
 FORMATS = "the format follows from .html, .txt, .csv, .trace.json or .json"

@@ -19,14 +19,17 @@ import harness
 import peer_engines
 from bench_peers import head_of, left_to_do, measure
 from make_tables import main as make_tables
-from peer_page import NONE_YET, START
+from peer_page import NONE_YET, START, programs_table
 from support import fake_peers
 
 HERE = Path(__file__).resolve().parent
 
 
 def options(folder: Path, *engines: str, **others: Any) -> argparse.Namespace:
-    given = {"starts": 2, "rounds": 2, "seconds": 0.05, "tune_s": 1.0, "resume": True, **others}
+    given = {
+        "starts": 2, "rounds": 2, "seconds": 0.05, "tune_s": 1.0, "resume": True, "threads": 1,
+        "max_error": 1e-5, **others,
+    }  # fmt: skip
     return argparse.Namespace(engines=engines, out=folder / "peers.jsonl", **given)
 
 
@@ -67,7 +70,7 @@ def test_an_engine_with_two_threads_is_refused(
     assert peer_engines.opened("ncnn", tmp_path)[1]["rel_error"] == 0
     seconds = iter([0.0, 1e3])
     monkeypatch.setattr(peer_engines, "process_time", lambda: next(seconds))
-    with pytest.raises(RuntimeError, match="processors, expected one thread"):
+    with pytest.raises(RuntimeError, match=r"processors, expected 1 thread\(s\)"):
         peer_engines.opened("ncnn", tmp_path)
 
 
@@ -94,6 +97,7 @@ def test_resume_skips_what_this_commit_measured_on_this_processor(
     every = ["torchalgo", "ncnn", "mnn"]
     assert left_to_do("other", args) == every
     assert left_to_do("net", options(tmp_path, *every, rounds=3)) == every
+    assert left_to_do("net", options(tmp_path, *every, threads=2)) == every
     assert left_to_do("net", options(tmp_path, *every, resume=False)) == every
     with monkeypatch.context() as patch:
         patch.setattr(harness, "machine_state", lambda: {"cpu": "other"})
@@ -123,6 +127,8 @@ def test_tables_hold_the_last_row_of_each_engine_and_the_reasons(tmp_path: Path)
     rows = [
         row("alpha", "torchalgo", 1.0, torch_bytes=9_000_000),
         row("alpha", "ncnn", 9.0),
+        row("alpha", "emitted", 0.5, threads=2),  # has a table of its own
+        row("alpha", "emitted", 0.5, max_error=1e-2),
         row("alpha", "ncnn", 2.0),
         row("beta", "torchalgo", 1.0, torch_bytes=9_000_000, runs="baseline"),
         row("beta", "emitted", 0.9, plan="of the module"),
@@ -151,6 +157,22 @@ def test_tables_hold_the_last_row_of_each_engine_and_the_reasons(tmp_path: Path)
         "- torchalgo, module, beta: runs PyTorch, since the plan was not faster when it was tuned",
     ]
     assert make_tables(["peers", str(path), "--page", str(page), "--check"]) == 0
+
+
+def test_programs_have_a_row_for_each_setting() -> None:
+    rows = [
+        row("beta", "emitted", 1.2, threads=2, max_error=1e-2),
+        row("beta", "emitted", 0.9),
+        row("alpha", "emitted", 0.8, threads=2),
+        row("alpha", "torchalgo", 1.0, threads=2),
+        {**row("gamma", "emitted", 1.0), "failure": "any"},
+    ]
+    cells = [line.split(" | ")[:6] for line in programs_table(rows).splitlines()[2:5]]
+    assert [[cell.strip("| ") for cell in each] for each in cells] == [
+        ["beta", "CPU", "f32", "1", "4.50", "0.90 [0.90, 0.90]"],
+        ["alpha", "CPU", "f32", "2", "4.00", "0.80 [0.80, 0.80]"],
+        ["beta", "CPU", "bf16", "2", "6.00", "1.20 [1.20, 1.20]"],
+    ]
 
 
 def test_without_records_the_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

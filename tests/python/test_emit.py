@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import platform
 import random
 import re
 import subprocess
@@ -13,11 +14,15 @@ import torch
 from torch import nn
 
 import torchalgo
+from support.random_plans import priced_plan, rewrite
 from torchalgo import _C
+from torchalgo._api.emit import _example, write_plan
+from torchalgo._capture.freeze import freeze_model
 from torchalgo._emit.arena import ALIGNMENT, Block, place
-from torchalgo._emit.folder import ISAS, identifier
-from torchalgo._emit.sources import sources_for
+from torchalgo._emit.folder import ISAS, Program, device_of, identifier, write_folder
+from torchalgo._emit.sources import bf16_kernels, sources_for
 from torchalgo._emit.tables import in_comment
+from torchalgo._plan.held import program_of
 from torchalgo_cli import main
 
 OWN = torchalgo.Settings(own_kernels=True, cost_db=False, progress=False)
@@ -155,6 +160,57 @@ int main(int, char** arguments) {
   return status + !refuses;
 }
 """
+
+
+def planned_in_bf16() -> tuple[_C.Graph, _C.Plan, torch.jit.ScriptModule]:
+    """A plan whose layers store bf16 wherever a kernel does, also on a machine without products."""
+    torch.manual_seed(0)
+    x = torch.randn(1, 3, 32, 32)
+    imported = _C.import_graph(freeze_model(Small().eval(), (x,))._c, (x,))
+    here = _C.cpu_device()
+    device = _C.Device(
+        kind="cpu", name=here.name, isa=here.isa, threads=2, bf16_isa=here.bf16_isa or "avx512bf16"
+    )
+
+    def price(key: _C.CostKey) -> int:
+        if not _C.has_own_kernel(key.primitive):
+            return 1 << 40
+        return 1 if "bf16" in key.dst and not key.problem.startswith("transform_") else 1 << 20
+
+    plan = priced_plan(imported.graph, price, device)
+    own = {node.primitive.name for node in plan.nodes if "bf16" in node.primitive.dst}
+    assert own >= {"cpu.bf16_conv", "cpu.depthwise", "cpu.pool"}
+    return imported.graph, plan, rewrite(imported, plan)
+
+
+def test_layers_in_bf16_have_the_bits_of_the_module(tmp_path: Path) -> None:
+    here = _C.cpu_device()
+    isa = here.bf16_isa or here.isa
+    graph, plan, scripted = planned_in_bf16()
+    folder = tmp_path / "half"
+    written = write_plan(graph, plan, scripted, folder, "half", [device_of(isa, here.name, 2)])
+    assert written.isas == (isa,)
+    build(folder)
+    for threads in ("1", "2"):
+        done = run_test(folder, threads)
+        assert done.returncode == 0, done.stderr
+        assert f"half, {isa}: the bits of the stored result" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="these sets are those of x86")
+def test_programs_that_multiply_in_bf16_build_anywhere(tmp_path: Path) -> None:
+    graph, plan, scripted = planned_in_bf16()
+    here = _C.cpu_device()
+    network = program_of(_C.lower(graph, plan), graph, scripted, here, packs=True)
+    folder, sets = tmp_path / "half", ("amx", "avx512bf16")
+    tensors = _example(scripted, network)
+    write_folder(folder, Program("half", dict.fromkeys(sets, network), True, 2, tensors))
+    build(folder, "-DCMAKE_BUILD_TYPE=Debug")
+    codes = {isa: run_test(folder, "1", "1", isa).returncode for isa in sets}
+    assert set(codes.values()) <= {0, 77}  # 77: this processor lacks the instructions
+    assert codes.get(here.bf16_isa, 0) == 0
+    assert run_test(folder, "1", "1", "avx512").returncode == 77
 
 
 def test_a_run_allocates_nothing_and_two_threads_may_run(built: Path, tmp_path: Path) -> None:
@@ -443,8 +499,11 @@ def test_instruction_sets_are_those_of_the_product() -> None:
     kernels = Path(__file__).parents[2] / "csrc" / "cpu_algo" / "kernels"
     table = (kernels / "isa.h").read_text()
     rows = {name: row for name, *row in re.findall(r'X\((\w+), "(\w+)", (\w+),', table)}
-    for name, isa in ISAS.items():
-        assert [isa.capability, str(isa.has_wide_registers).lower()] == rows[name]
+    for isa in ISAS.values():
+        assert [isa.capability, str(isa.has_wide_registers).lower()] == rows[isa.table_isa]
+    in_bf16 = [name for name, isa in ISAS.items() if isa.table_isa != name]
+    assert in_bf16 == re.findall(r"PICK_IN\((\w+), , , bf16_isa", table)
+    assert all(bf16_kernels(name) for name in in_bf16)
 
 
 def test_identifiers() -> None:

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from torchalgo import _C
+from torchalgo._emit.folder import device_of
 
 pytest.importorskip("torchvision")
 from networks import random_input, random_network
@@ -125,7 +126,9 @@ class RandomNetwork(nn.Module):
 def emitted(model: nn.Module, x: torch.Tensor, folder: Path) -> Path:
     """Emits a plan of random kernels, with packed weights or with those of the model."""
     is_packed = len(folder.name) % 2 == 0
-    written = emit_random_plan(model, x, folder, [_C.cpu_device()], is_packed=is_packed)
+    here = _C.cpu_device()
+    device = device_of(here.isa, here.name, here.threads)
+    written = emit_random_plan(model, x, folder, [device], is_packed=is_packed)
     assert written.arena_bytes <= 1.1 * written.least_arena_bytes
     return folder
 
@@ -209,8 +212,7 @@ def test_a_plan_for_one_set_is_written_for_another_one(tmp_path: Path) -> None:
     """Where a set lacks a variant, such as the width of a tile, another one takes its place."""
     here = _C.cpu_device()
     devices = [
-        _C.Device(kind="cpu", name=here.name, isa=isa, threads=here.threads)
-        for isa in dict.fromkeys((here.isa, "default"))
+        device_of(isa, here.name, here.threads) for isa in dict.fromkeys((here.isa, "default"))
     ]
     for name in NETWORKS:
         model, x = random_network(name), random_input(name, SIZES.get(name, 48))

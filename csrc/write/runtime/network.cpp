@@ -13,6 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #endif
+#if defined(__linux__) && defined(__x86_64__)
+#include <sys/syscall.h>
+#endif
 
 #include "base/error.h"
 #include "write/constants.h"
@@ -119,6 +122,15 @@ cpu::PlainKernel bind_step(const Algorithms& algorithms, const char* primitive,
   const Algorithm* const algorithm = find_algorithm(algorithms, primitive);
   TORCHALGO_ASSERT(algorithm != nullptr);
   return algorithm->bind(problem, {primitive, src, dst}, device);
+}
+
+bool ask_for_tiles() {
+#if defined(__linux__) && defined(__x86_64__)
+  constexpr long kAsk = 0x1023, kTileData = 18;  // of <asm/prctl.h>
+  return syscall(SYS_arch_prctl, kAsk, kTileData) == 0;
+#else
+  return false;
+#endif
 }
 
 int open_memory(const Program& program, Network& network, const void* weights, std::size_t bytes) {

@@ -78,6 +78,9 @@ struct Network {
 [[nodiscard]] int run(const Network& network, const float* const* inputs, float* const* outputs,
                       void* arena, const cpu::Threads& threads);
 
+/// Asks Linux for the tiles of AMX. Returns false if this CPU or system has none.
+[[nodiscard]] bool ask_for_tiles();
+
 /// Binds a step by the name of its primitive.
 [[nodiscard]] cpu::PlainKernel bind_step(const Algorithms& algorithms, const char* primitive,
                                          const Problem& problem, Layout src, Layout dst,

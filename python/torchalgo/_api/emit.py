@@ -78,9 +78,9 @@ def emit(
         fast: a model in f32 from optimize or load, on the CPU, that runs its plan. The plan may use
             torchalgo's own kernels only, which `Settings(own_kernels=True)` makes sure of.
         folder: a path for a new folder, an empty one, or one that emit wrote for the same name.
-        isa: "avx512", "avx2", or "default", which any x86 or AArch64 CPU runs. A sequence of them:
-            a folder for all, whose program takes the widest that a CPU has. None: that of this
-            machine, which must have each of them.
+        isa: "amx" or "avx512bf16", which multiply in bf16, "avx512", "avx2", or "default", which
+            any x86 or AArch64 CPU runs. A sequence of them: a folder for all, whose program takes
+            the widest that a CPU has. None: that of this machine, which must have each of them.
         weights: "packed" as the kernels of one set read them, or "plain" as in the model, which
             `open` packs. None: plain for several sets.
         threads: into how many ranges a kernel divides its work, at most. None: as in the plan.
@@ -123,9 +123,10 @@ def write_plan(
 
     schedule = _C.lower(graph, plan)
     networks = {
-        device.isa: program_of(schedule, graph, scripted, device, is_packed) for device in devices
+        device.bf16_isa or device.isa: program_of(schedule, graph, scripted, device, is_packed)
+        for device in devices
     }
-    first, threads = networks[devices[0].isa], devices[0].threads
+    first, threads = next(iter(networks.values())), devices[0].threads
     program = Program(identifier(name), networks, is_packed, threads, _example(scripted, first))
     write_folder(folder, program)
     return EmittedNetwork(
@@ -156,27 +157,28 @@ def _devices(
     isa: str | Sequence[str] | None, threads: int | None, result: Result
 ) -> list[_C.Device]:
     """Returns a device for each instruction set, the widest first."""
-    from torchalgo._emit.folder import ISAS
+    from torchalgo._emit.folder import ISAS, device_of
 
     known = list(ISAS)  # the widest first
     here = _C.cpu_device()
-    wanted = [here.isa] if isa is None else [isa] if isinstance(isa, str) else list(isa)
+    widest_here = here.bf16_isa or here.isa
+    has_bf16 = any("bf16" in node.src + node.dst for node in result.plan.nodes)
+    usual = widest_here if has_bf16 else here.isa
+    wanted = [usual] if isa is None else [isa] if isinstance(isa, str) else list(isa)
     if not wanted or not all(each in known for each in wanted):
         names = ", ".join(map(repr, known))
         raise Error(f"TA2802 emit: isa={isa!r}, expected one of {names}, or a list of them")
     widest, *others = sorted(set(wanted), key=known.index)
-    if known.index(widest) < known.index(here.isa):
+    if known.index(widest) < known.index(widest_here):
         raise Error(
-            f"TA2802 emit: isa={isa!r}, but this machine has {here.isa!r} only: emit on a machine"
-            f" that has {widest!r}, because its kernels pack the weights and check the plan"
+            f"TA2802 emit: isa={isa!r}, but this machine has {widest_here!r} only: emit on one that"
+            f" has {widest!r}, because its kernels pack the weights and check the plan"
         )
     planned = int(result.plan.environment.get("threads", here.threads))
     count = planned if threads is None else threads
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 128:
         raise Error(f"TA2802 emit: threads={threads!r}, expected a number from 1 to 128")
-    return [
-        _C.Device(kind="cpu", name=here.name, isa=each, threads=count) for each in (widest, *others)
-    ]
+    return [device_of(each, here.name, count) for each in (widest, *others)]
 
 
 def _example(scripted: ScriptModule, network: Network) -> list[bytes]:

@@ -12,8 +12,13 @@ from torchalgo import Error
 ROOT = Path(__file__).resolve().parent.parent / "share" / "sources"
 RUNTIME = "write/runtime"
 _KERNELS = "cpu_algo/kernels"
+_FLAGS = f"{_KERNELS}/flags.cmake"
 _INCLUDE = re.compile(r'^#include [<"]([a-z0-9_/]+\.h)[>"]', re.MULTILINE)
-_TWO_SOURCES = {"ir/problem.h": ("ir/problem_text.cpp",)}  # headers with a source of another name
+# Headers with a source of another name.
+_TWO_SOURCES = {
+    "ir/problem.h": ("ir/problem_text.cpp",),
+    f"{_KERNELS}/scale_shift.h": (f"{_KERNELS}/scale_shift_bf16.cpp",),
+}
 _OF_EACH = (f"{RUNTIME}/network.cpp", "ir/thread_pool.cpp")  # of each program
 # The list names all algorithms, and a program names its own. The isa.h is one of each set.
 _NEVER = {"cpu_algo/list.cpp", f"{_KERNELS}/isa.h"}
@@ -35,14 +40,22 @@ def read(path: str) -> str:
         ) from None
 
 
-def sources_for(algorithms: Iterable[str], *, has_gradients: bool = False) -> dict[str, str]:
+def bf16_kernels(isa: str) -> list[str]:
+    """Returns the paths of the kernels that are built for `isa` because they multiply in bf16."""
+    found = re.search(rf"^set\(bf16_sources_{isa} (.*)\)$", read(_FLAGS), re.MULTILINE)
+    return [f"{_KERNELS}/{name}" for name in found[1].split()] if found else []
+
+
+def sources_for(
+    algorithms: Iterable[str], *, has_gradients: bool = False, bf16_isas: Iterable[str] = ()
+) -> dict[str, str]:
     """Returns the texts of all files, by path, for these files of algorithms.
 
     A source brings the headers that it includes, and a header the source of the same name. A header
-    below csrc/write/runtime takes the place of the product's one.
+    below csrc/write/runtime takes the place of the product's one. `bf16_isas` are the sets whose
+    kernels in bf16 the network calls.
     """
-    flags = f"{_KERNELS}/flags.cmake"
-    found = {flags: read(flags)}
+    found = {_FLAGS: read(_FLAGS)}
     waiting = [*_OF_EACH, *(f"cpu_algo/{name}.cpp" for name in sorted(algorithms))]
     while waiting:
         path = waiting.pop()
@@ -56,6 +69,10 @@ def sources_for(algorithms: Iterable[str], *, has_gradients: bool = False) -> di
         waiting += _INCLUDE.findall(found[path])
         if path.endswith(".h") and not has_own:
             waiting += [path.removesuffix(".h") + ".cpp", *_TWO_SOURCES.get(path, ())]
+    for path in (path for isa in bf16_isas for path in bf16_kernels(isa)):
+        headers = [header for header in _INCLUDE.findall(read(path)) if "/" in header]
+        if all(header in found for header in headers):  # as the build for other sets has them
+            found[path] = read(path)
     return dict(sorted(found.items()))
 
 

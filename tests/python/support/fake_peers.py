@@ -23,7 +23,7 @@ def prepare(network: str, folder: str) -> int:
     return 0
 
 
-def convert(engine: str, network: str, folder: str, tune_s: float) -> dict[str, Any]:
+def convert(engine: str, network: str, folder: str, *settings: float) -> dict[str, Any]:
     if engine == ITS_CONVERTER_DIES:
         os._exit(3)
     if engine == HAS_NO_FILES:

@@ -19,10 +19,15 @@ from torchalgo._api.emit import write_plan
 from torchalgo._capture.freeze import freeze_model
 
 
-def priced_plan(graph: _C.Graph, price: Callable[[_C.CostKey], int]) -> _C.Plan:
-    """The best plan where each candidate costs what `price` says."""
-    candidates = _C.find_candidates(graph)
-    transforms = _C.transform_candidates(graph, candidates)
+def priced_plan(
+    graph: _C.Graph, price: Callable[[_C.CostKey], int], coarse_on: _C.Device | None = None
+) -> _C.Plan:
+    """The best plan where each candidate costs what `price` says.
+
+    `coarse_on` is a device whose candidates that store data in coarser types are among them.
+    """
+    candidates = _C.find_candidates(graph, device=coarse_on, coarse_types=coarse_on is not None)
+    transforms = _C.transform_candidates(graph, candidates, coarse_on)
     costs = _C.CostTable()
     while True:
         plan, wanted = _C.make_plan(graph, candidates, transforms, costs)
