@@ -44,12 +44,8 @@ class Residual(nn.Module):
 
 
 def drawn(seed: int) -> FakeBench:
-    """Returns a machine on which any primitive may be the fastest."""
-    dice = random.Random(seed)
-    times: dict[tuple[str, str], float] = {}
-    return FakeBench(
-        lambda problem, p: times.setdefault((problem, repr(p)), dice.uniform(1e3, 1e5))
-    )
+    """Returns a machine on which any primitive may be the fastest, in each call the same one."""
+    return FakeBench(lambda problem, p: random.Random(f"{seed} {problem} {p}").uniform(1e3, 1e5))
 
 
 def own_plan(imported: _C.Imported, seed: int) -> tuple[Limits, _C.Plan]:
@@ -88,7 +84,7 @@ def test_no_plan_needs_less_than_its_candidates() -> None:
 
 
 def limited(limit: int, monkeypatch: pytest.MonkeyPatch, **more: object) -> torchalgo.Optimized:
-    fake_optimize(monkeypatch, drawn(7).cost_ns)
+    fake_optimize(monkeypatch, drawn(1).cost_ns)
     settings = torchalgo.Settings(
         own_kernels=True, memory_limit_bytes=limit, cost_db=False, progress=False, **more
     )
@@ -121,7 +117,7 @@ def test_lower_limits_are_kept_by_what_emit_writes_and_cost_more(
         assert torchalgo.Plan.from_json(fast.plan.to_json()).memory_bytes == fast.plan.memory_bytes
         assert torch.allclose(fast(X), y, rtol=1e-4, atol=1e-5)
         costs.append(fast.plan.cost_ticks)
-    assert costs[0] <= costs[1] <= costs[2] < min(costs[3:])  # the search is not exact
+    assert costs == sorted(costs)
     assert len(set(costs)) > 2
 
 
@@ -132,7 +128,7 @@ def calls_of(plan: _C.Plan) -> list[Key]:
 
 def test_no_drawn_plan_within_the_limit_is_cheaper() -> None:
     imported = imported_net()
-    limits, native = own_plan(imported, 7)
+    limits, native = own_plan(imported, 1)
     whole = MemoryLimit.of(limits.tuning, 1 << 30, lambda plan: memory_use(imported, plan))
     most = sum(whole.use_of(native))
     others = []
