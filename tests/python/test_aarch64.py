@@ -54,6 +54,29 @@ def test_kernels_are_right(tmp_path: Path) -> None:
     assert passed is not None and int(passed[1]) == written > 0
 
 
+def test_register_tiles_stay_in_registers(tmp_path: Path) -> None:
+    """Panels of two or more blocks are for wide registers, so only tiles of one block matter."""
+    project = tmp_path / "CMakeLists.txt"
+    project.write_text(
+        "cmake_minimum_required(VERSION 3.16)\nproject(tile CXX)\n"
+        f"include({ROOT}/csrc/cpu_algo/kernels/flags.cmake)\n"
+        f"add_library(tile STATIC {ROOT}/csrc/cpu_algo/kernels/gemm_tile.cpp)\n"
+        f"target_include_directories(tile PRIVATE {ROOT}/csrc)\n"
+        "target_compile_definitions(tile PRIVATE TORCHALGO_ISA=default_isa)\n"
+        "target_compile_options(tile PRIVATE -std=c++20 -O3 ${kernel_flags} -w)\n"
+    )
+    build_and_run(tmp_path, tmp_path / "build")
+    code = subprocess.run(
+        ["aarch64-linux-gnu-objdump", "-dC", tmp_path / "build" / "libtile.a"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    functions = dict(re.findall(r"run_whole<(\d, 1), false>[^\n]*>:\n(.*?)\n\n", code, re.DOTALL))
+    assert {*functions} == {f"{rows}, 1" for rows in range(1, 7)}
+    for tile, body in functions.items():
+        assert len(re.findall(r"\tfmla\t", body)) > 4, tile
+        assert not re.findall(r"\tst[rp]\tq.*\[sp", body), tile  # a register that is put aside
+
+
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "mobilenet_v2"])
 def test_emitted_networks_are_right(name: str, tmp_path: Path) -> None:
     device = _C.Device(kind="cpu", name="any", isa="default", threads=2)

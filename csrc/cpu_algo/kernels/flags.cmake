@@ -10,3 +10,7 @@ set(bf16_sources_amx bf16/conv_of_tiles.cpp bf16/depthwise.cpp scale_shift_bf16.
 # Turned into a memset, the zeros of an array of vectors keep the array in memory.
 set(kernel_flags -ffp-contract=fast -fno-math-errno -fno-trapping-math
   $<$<CXX_COMPILER_ID:GNU>:-fno-tree-loop-distribute-patterns>)
+# GCC would load more than the 32 registers hold before it multiplies.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  list(APPEND kernel_flags $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>)
+endif()
