@@ -278,6 +278,9 @@ def _emit(commands: Any) -> None:
     command.add_argument("source", type=Path, help="a .pt2 or .pt file of torchalgo")
     _add_file(command, "-o", "--output", "the folder to write", dest="folder", required=True)
     command.add_argument(
+        "--shape", help="the input sizes of the plan, of those in the file (default: the first)"
+    )
+    command.add_argument(
         "--isa", choices=ISAS, nargs="+",
         help="the instruction set, or several in one folder (default: that of this machine)",
     )  # fmt: skip

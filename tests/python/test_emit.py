@@ -340,6 +340,40 @@ def test_two_networks_of_different_sets_are_one_program(
     assert done.returncode == 0, done.stderr
 
 
+def test_two_programs_share_a_pool(built: Path, several: Path, tmp_path: Path) -> None:
+    source = tmp_path / "both.c"
+    source.write_text(
+        '#include "small.h"\n#include "tiny.h"\n'
+        "int both(small_network* a, tiny_network* b, const float** in, float** out, void* mem) {\n"
+        "  const small_threads pool = small_pool(2);\n"
+        "  return small_run(a, in, out, mem, &pool) + tiny_run(b, in, out, mem, &pool);\n}\n"
+    )
+    for compiler in (["gcc", "-std=c11"], ["g++", "-x", "c++"]):
+        words = [*compiler, "-Wall", "-Werror", "-fsyntax-only", "-I", built, "-I", several, source]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_file_of_several_plans_has_a_program_for_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(0)
+    sizes = [(1, 3, 8, 8), (2, 3, 8, 8)]
+    both = optimized(nn.Sequential(nn.Conv2d(3, 8, 1)), torch.randn(sizes[0]), shapes=sizes)
+    both.save(tmp_path / "both.pt")
+    words = ["emit", str(tmp_path / "both.pt"), "-o"]
+    assert main([*words, str(tmp_path / "first")]) == 0
+    said = capsys.readouterr()
+    assert "inputs of 1x3x8x8" in said.out
+    assert "the program is for 1x3x8x8; --shape writes that for 2x3x8x8" in said.err
+    assert main([*words, str(tmp_path / "other"), "--shape", "2x3x8x8"]) == 0
+    said = capsys.readouterr()
+    assert "inputs of 2x3x8x8" in said.out
+    assert not said.err
+    assert main([*words, str(tmp_path / "none"), "--shape", "3x3x8x8"]) == 1
+    assert "expected one of 1x3x8x8, 2x3x8x8" in capsys.readouterr().err
+
+
 def test_it_needs_no_library(built: Path) -> None:
     needs = subprocess.run(
         ["ldd", built / "build" / "small_test"], capture_output=True, text=True, check=True

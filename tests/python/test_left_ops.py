@@ -20,7 +20,7 @@ from support.graph_models import freeze
 from support.plans import make_plan
 from support.random_plans import any_plan
 from torchalgo import _C
-from torchalgo._ir.plan import GuardVerdict, LeftAlone, Plan
+from torchalgo._ir.plan import OF_OTHERS, GuardVerdict, LeftAlone, Plan
 from torchalgo._ir.plan.text import outcome_lines
 from torchalgo._refine.binding import Tuned, rewrite_with_origins
 from torchalgo._refine.left_ops import (
@@ -280,6 +280,8 @@ def test_the_outcome_says_the_time_if_it_is_a_hundredth_of_the_call() -> None:
     assert outcome(left_plan()) == [said]
     assert outcome(left_plan(count=2)) == []  # 0.1 ms of 14.8 ms
     assert outcome(make_plan()) == ["left to PyTorch: conv9; print(plan) says why"]
+    own = make_plan(limits={OF_OTHERS: 0.0})
+    assert outcome(own)[0].startswith("left to PyTorch here, emit computes or refuses: conv9; ")
 
 
 def test_the_report_lists_all_ops_with_their_times() -> None:

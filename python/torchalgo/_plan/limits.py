@@ -14,7 +14,7 @@ from torchalgo import _C
 from torchalgo._base.f32_precision import cpu_is_exact
 from torchalgo._C import Error
 from torchalgo._ir.costs import Key, key_of
-from torchalgo._ir.plan import PlanNode
+from torchalgo._ir.plan import OF_OTHERS, PlanNode
 from torchalgo._measure.knowledge import Knowledge, is_trusted
 from torchalgo._measure.steps import Allows
 from torchalgo._measure.tuning import Tuning
@@ -28,7 +28,6 @@ MOST = UNITS * 1024  # the largest amount of a candidate: above any limit, and s
 # After this many plans whose outputs missed the bound, only candidates without errors are allowed.
 MOST_SOLVES = 8
 SEARCH_WITHIN_LIMITS = "Lagrangian sweep"  # begins the planner's name of this method
-OF_OTHERS = "layers on PyTorch's threads"  # the name of the limit of with_own_kernels()
 
 
 @dataclass(frozen=True)

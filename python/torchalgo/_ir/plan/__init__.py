@@ -9,6 +9,7 @@ from .parts import (
     LAYOUTS,
     MOST_WAITING,
     OBJECTIVES,
+    OF_OTHERS,
     TICKS_PER_US,
     GuardVerdict,
     LeftAlone,

@@ -12,6 +12,7 @@ from .json_codec import IF_SET, MAY_LACK, decode, encode, parse_json
 
 TICKS_PER_US = 1024 * 1000
 AS_GIVEN = "the model as it was given"  # the baseline of a training step
+OF_OTHERS = "layers on PyTorch's threads"  # the limit of plans with torchalgo's kernels only
 MOST_WAITING = 0.15  # part of the time; times of a process that waited longer are not kept
 
 Layout = Literal["nchw", "nhwc", "nhwc.bf16", "nChw16c"]

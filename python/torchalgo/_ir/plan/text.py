@@ -9,7 +9,7 @@ import textwrap
 import typing
 from collections.abc import Iterator, Sequence
 
-from .parts import GuardVerdict, LeftAlone, PlanNode, PlanTransform, Quarantined
+from .parts import OF_OTHERS, GuardVerdict, LeftAlone, PlanNode, PlanTransform, Quarantined
 from .text_table import text_table
 from .units import (
     cost_of,
@@ -335,7 +335,8 @@ def outcome_lines(plan: Plan) -> list[str]:
     elif plan.nodes and plan.left_alone and not _left_time(plan):
         names = ", ".join(item.name or item.note for item in plan.left_alone[:3])
         more = f" and {len(plan.left_alone) - 3} more" if len(plan.left_alone) > 3 else ""
-        lines.append(f"left to PyTorch: {names}{more}; print(plan) says why")
+        who = "left to PyTorch here, emit computes or refuses" if OF_OTHERS in plan.limits else ""
+        lines.append(f"{who or 'left to PyTorch'}: {names}{more}; print(plan) says why")
     return [*lines, *(f"note: {note}" for note in plan.notes)]
 
 
