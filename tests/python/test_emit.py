@@ -469,8 +469,11 @@ def test_a_plan_with_pytorchs_kernels_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"isa": "sse9"}, "expected one of 'avx512', 'avx2', 'default'"),
-        ({"isa": []}, "expected one of 'avx512', 'avx2', 'default', or a list of them"),
+        ({"isa": "sse9"}, "expected one of 'amx', 'avx512bf16', 'avx512', 'avx2', 'default'"),
+        (
+            {"isa": []},
+            "expected one of 'amx', 'avx512bf16', 'avx512', 'avx2', 'default', or a list of them",
+        ),
         ({"weights": "small"}, "expected 'plain', or 'packed' for one instruction set"),
         ({"weights": "packed", "isa": ("avx2", "default")}, "'packed' for one instruction set"),
         ({"threads": 0}, "expected a number from 1 to 128"),

@@ -193,6 +193,11 @@ def test_plans_are_applied_to_the_inputs_of_their_shapes(
     first = torchalgo.optimize(net, plan=shaped.plans, settings=torchalgo.Settings(progress=False))
     assert fp64_error(net, first, tensor(*SHAPES[1])) <= 1e-5
     assert first.plans == {"2x3x24x64": shaped.plans["2x3x24x64"]}
+    example = tensor(3, 3, 24, 64)  # of no plan
+    every = torchalgo.optimize(net, example, plan=shaped.plans, **arguments())
+    assert list(every.plans.items()) == list(shaped.plans.items())
+    with pytest.warns(UserWarning, match="the nearest plan runs, which was made for 2x3x24x64"):
+        assert fp64_error(net, every, example) <= 1e-5
     for plan in (shaped.plans, shaped.plan):
         with pytest.raises(torchalgo.Error, match="no plan for inputs of 1x3x8x8; plans exist for"):
             torchalgo.optimize(net, shapes=[(1, 3, 40, 40), (1, 3, 8, 8)], plan=plan)

@@ -343,6 +343,23 @@ def test_a_deep_copy_is_trained_alone_and_runs_the_plan(tmp_path: Path) -> None:
     assert both.planned.get_buffer("norm.num_batches_tracked") == 0
 
 
+def test_two_plans_of_one_model_share_its_parameters(tmp_path: Path) -> None:
+    model = Chain().train()
+    plain = copy.deepcopy(model)
+    whole, rest = images(4, 8, 16, 16), images(3, 8, 16, 16, seed=2)
+    plans = [torchalgo.optimize_training(model, (x,), **options(tmp_path)) for x in (whole, rest)]
+    for net, calls in ((model, plans), (plain, [plain, plain])):
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(2):
+            for call, x in zip(calls, (whole, rest), strict=True):
+                optimizer.zero_grad()
+                call(x).square().mean().backward()
+                optimizer.step()
+    assert [plan.planned_runs for plan in plans] == [2, 2]
+    for own, want in zip(model.state_dict().values(), plain.state_dict().values(), strict=True):
+        assert torch.allclose(own, want, rtol=1e-4, atol=1e-5)
+
+
 def test_averages_of_models(tmp_path: Path) -> None:
     both = trio(Chain(), images(), tmp_path)
     averaged = torch.optim.swa_utils.AveragedModel(both.planned)

@@ -23,6 +23,7 @@ from torchalgo._capture.settings import Options
 from torchalgo._measure.guard import PLAN
 from torchalgo._train import guard
 from torchalgo._train import optimize as optimize_
+from torchalgo._train.plan import guard_text
 
 
 def optimize(model: nn.Module, tmp_path: Path, progress: Any = False) -> torchalgo.TrainingModule:
@@ -85,6 +86,21 @@ def test_the_plan_loses_as_in_inference(
     assert verdict is not None and verdict.runs == runs
     is_short = len(plan_ms) < guard.ROUNDS and runs == "baseline"
     assert ("such as budget_s=180" in verdict.reason) == is_short
+    text = guard_text(verdict)
+    assert ("too few to be sure" in text) == (len(plan_ms) < 4 and plan_ms[-1] < model_ms[-1])
+
+
+def test_a_budget_that_ended_is_the_reason_and_not_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {PLAN: [1e6] * 2, guard.AS_GIVEN: [4e6] * 2}
+    monkeypatch.setattr(guard, "time_steps", lambda sides, *_: {k: times[k] for k in sides})
+    monkeypatch.setattr(optimize_, "reserve_guard", lambda *_: None)
+    planned = optimize(Chain().train(), tmp_path)
+    with pytest.warns(UserWarning, match="there was no time to see whether the plan is faster"):
+        planned(images()).sum().backward()
+    assert [*planned.original_runs] == ["there was no time to see whether the plan is faster"]
+    assert "4.00 times as fast" in str(planned.plan) and "no clear diff" not in str(planned.plan)
 
 
 @pytest.mark.parametrize(("step_s", "left_s"), [(2.0, 90.0 - 28.3), (9.0, 90.0 - 72.3)])

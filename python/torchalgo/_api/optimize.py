@@ -113,7 +113,7 @@ def optimize(
             entries override earlier ones. A name without variant allows all its variants. Layouts
             stay free.
         plan: a plan to apply without measuring. If it is a dict of several plans, as
-            torchalgo.load_plans returns, each is applied to the inputs of its shapes.
+            torchalgo.load_plans returns, all are applied, or those for `shapes` if these are given.
         budget_s: the most seconds of the whole call, except that capturing the model cannot be
             interrupted. None: 90 s for each plan. float("inf"): no limit. If the time is short,
             fewer primitives are measured, and the plan may be slower. Several plans get equal parts
@@ -161,6 +161,8 @@ def optimize(
     original = Original(model, functools.partial(plan_calls, options))
     if example_inputs is None and example_kwargs is None and shapes is None:
         return Optimized(original=original)
+    if shapes is None and isinstance(plan, dict) and len(plan) > 1:
+        shapes = [[tuple(each.shape) for each in one.inputs] for one in plan.values()]
     calls = example_calls(model, example_inputs, example_kwargs, shapes)
     inputs = [example_calls(model, each, None)[0] for each in validation]
     try:

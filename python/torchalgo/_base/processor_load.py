@@ -91,8 +91,9 @@ def warn_if_busy(threads: int, worker: int | None) -> bool:
         f"other programs use {min(math.ceil(busy), cores)} of {cores} processors, and torch has"
         f" {threads} threads. Times taken now may be too long. Disturbed times are not stored for"
         " later runs. Wait until the other programs have ended, or give torch fewer threads with"
-        f" torch.set_num_threads. On a machine that is never idle, {IGNORE}=1 stores all times, and"
-        " GOMP_SPINCOUNT=1000 keeps PyTorch's waiting threads from using the processors"
+        " torch.set_num_threads. On a machine that is never idle, start with GOMP_SPINCOUNT=1000:"
+        " PyTorch's waiting threads then leave the processors to others."
+        f" {IGNORE}=1 stores all times"
     )
     return True
 

@@ -27,6 +27,7 @@ from torchalgo._cli.tuning_flags import (
     refuse,
 )
 from torchalgo._measure.guard import PLAN
+from torchalgo._measure.machine_load import WaitWatch
 from torchalgo._run.call_times import CallTimes
 from torchalgo._run.optimized import Optimized
 from torchalgo._train.guard import time_steps
@@ -100,5 +101,6 @@ def _times_of_steps(args: argparse.Namespace) -> CallTimes:
     plan = None if args.plan is None else TrainingPlan.load(args.plan)
     planned = optimize_training(own, inputs, plan=plan, **_options(args))
     sides = {PLAN: (own, planned), "as it is": (plain, plain), "channels_last": (last, last)}
+    watch = WaitWatch()
     times = time_steps(sides, inputs, args.rounds, BUDGET_S)
-    return CallTimes(times, wanted_rounds=args.rounds)
+    return CallTimes(times, waited=watch.share(), wanted_rounds=args.rounds)

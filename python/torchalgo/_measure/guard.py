@@ -69,7 +69,11 @@ def out_of_time(
     if not math.isfinite(deadline.call_s):
         return INTERRUPTED
     longer = math.ceil(max(least_s, 2 * deadline.call_s))
-    other = "end the other programs that use the processors, " if is_busy else ""
+    other = (
+        "end the other programs that use the processors, or start with GOMP_SPINCOUNT=1000, and "
+        if is_busy
+        else ""
+    )
     text = (
         f"{OUT_OF_BUDGET} {when}: {other}give more time, such as budget_s={longer} (--budget"
         f" {longer})"

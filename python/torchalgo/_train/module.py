@@ -22,6 +22,8 @@ from torchalgo._train.plan import TrainingPlan, noted_regions
 from torchalgo._train.region import PlannedRegion, why_transformed
 from torchalgo._train.trace import Traced
 
+_LOST = "the model as it was given was faster"  # a reason that is no news
+
 Link = tuple[nn.Module, str, Any]  # a module, the name of an attribute, and its value
 Layers = tuple[nn.Module, dict[str, nn.Module | None]]  # a module, and its layers by name
 
@@ -43,7 +45,8 @@ class TrainingModule(nn.Module):
 
     _original: nn.Module
     plan: TrainingPlan
-    runs: Literal["plan", "baseline"]  # "baseline": the model as it was given, which was faster
+    # "baseline": the model as it was given, which was faster, or there was no time to see it.
+    runs: Literal["plan", "baseline"]
     is_interrupted: bool  # True if Ctrl-C ended the tuning early
 
     def __init__(
@@ -138,7 +141,7 @@ class TrainingModule(nn.Module):
 
     def _tell(self, why: str) -> None:
         """Warns that a plan did not run for this reason, if it is a new one."""
-        if not why or why in self._told or self.runs == "baseline" or not self._regions:
+        if not why or why in self._told or why == _LOST or not self._regions:
             return
         self._told.add(why)
         warn_user(
@@ -149,7 +152,9 @@ class TrainingModule(nn.Module):
     def _why_not(self, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
         """Returns why the model runs as it was given; empty if regions may run their plans."""
         if self.runs == "baseline":
-            return "the model as it was given was faster"
+            guard = self.plan.guard
+            is_slower = guard is not None and guard.verdict == "slower"
+            return _LOST if is_slower else "there was no time to see whether the plan is faster"
         if kwargs or len(args) != len(self._shapes) or not all(isinstance(x, Tensor) for x in args):
             return "a call has other arguments than the example inputs"
         if any(x.shape != shape for x, shape in zip(args, self._shapes, strict=True)):

@@ -71,6 +71,8 @@ def plan_training(
     is_timed = not options.run_untimed and bool(parts)
     if is_timed:
         reserve_guard(model, inputs, call)
+    if call.deadline.has_end:
+        call.progress.set_most(call.deadline.left_s("finish"))
     with torch.autocast("cpu", enabled=False):
         if options.plan is not None:
             runs = given_runs(options.plan, parts, options, store, call)

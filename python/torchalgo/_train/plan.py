@@ -18,6 +18,7 @@ from torchalgo._ir.plan import (
     read_plans,
     runs_text,
     save_plans,
+    unclear_text,
 )
 from torchalgo._ir.plan.text import MAX_COLUMNS
 from torchalgo._ir.plan.text_table import ShownAsText, text_table
@@ -218,7 +219,7 @@ def _staged(regions: Sequence[Plan]) -> list[str]:
 
 def guard_text(guard: GuardVerdict) -> str:
     """Returns what the timed steps have shown, and what runs."""
-    unclear = ", no clear difference" if guard.verdict == "unclear" else ""
+    unclear = f", {why}" if (why := unclear_text(guard)) else ""
     interval = f" [95 %: {1 / guard.high:.2f} to {1 / guard.low:.2f}]" if guard.rounds > 1 else ""
     return (
         f"timed: a step of {in_ms(guard.plan_us)} against {in_ms(guard.baseline_us)} of the model"

@@ -25,7 +25,7 @@ from .parts import (
     micro,
 )
 from .plan import Plan, plans_from_json, plans_to_json, read_plans, save_plans, the_only_plan
-from .text import guard_line, outcome_lines, runs_text, when_timed
+from .text import guard_line, outcome_lines, runs_text, unclear_text, when_timed
 from .units import (
     cost_of,
     format_bytes,

@@ -315,6 +315,14 @@ def guard_line(guard: GuardVerdict) -> str:
     return f"{text} ({guard.reason})" if guard.reason else text
 
 
+def unclear_text(guard: GuardVerdict) -> str:
+    """Returns why a ratio is no verdict; empty if it is one."""
+    if guard.verdict != "unclear":
+        return ""
+    is_apart = not guard.low <= 1 <= guard.high
+    return f"in {guard.rounds} rounds, too few to be sure" if is_apart else "no clear difference"
+
+
 def outcome_lines(plan: Plan) -> list[str]:
     """Returns the lines that a user should see at once: what runs, and what was left alone."""
     lines = []
@@ -322,7 +330,7 @@ def outcome_lines(plan: Plan) -> list[str]:
         lines.append(guard_line(plan.guard))
     elif plan.guard is not None and plan.guard.rounds:
         speedup = 1 / plan.guard.ratio  # of pairs of runs, as in the report
-        note = " (no clear difference)" if plan.guard.verdict == "unclear" else ""
+        note = f" ({why})" if (why := unclear_text(plan.guard)) else ""
         lines.append(
             f"{plan.guard.plan_us / 1000:.2f} ms, {speedup:.2f}x as fast as the"
             f" baseline {plan.guard.baseline}{note}; {runs_text(plan.guard)}"
