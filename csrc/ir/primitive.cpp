@@ -92,6 +92,7 @@ bool rounds_coarsely(const Problem& problem, const Primitive& primitive) {
 
 bool matches_name(std::string_view name, std::string_view pattern) {
   if (name == pattern) return true;
+  if (pattern.ends_with('.')) return name == pattern.substr(0, pattern.size() - 1);
   if (!name.starts_with(pattern)) return false;
   const char next = name[pattern.size()];
   return next == '.' || next == '{' || next == '@';

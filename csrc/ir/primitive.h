@@ -60,6 +60,7 @@ inline constexpr std::string_view kKrscVariant = ".krsc";
 
 /// Returns true if `pattern` names this primitive or its algorithm: "cpu.direct" matches
 /// "cpu.direct", "cpu.direct.t14", "cpu.direct{X=1}" and "cpu.direct@fma", but not "cpu.direct2".
+/// With a dot at its end, as "cpu.direct.", it names the primitive without a variant only.
 [[nodiscard]] bool matches_name(std::string_view name, std::string_view pattern);
 
 }  // namespace torchalgo

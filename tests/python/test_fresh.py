@@ -55,7 +55,7 @@ def test_a_stored_verdict_is_told_with_its_day(path: Path) -> None:
     )
     verdict = second.plan.guard
     assert verdict is not None and re.fullmatch(r"20\d\d-\d\d-\d\d", verdict.timed_on)
-    when = f"timed on {verdict.timed_on}, --fresh times it again"
+    when = f"timed on {verdict.timed_on}, Settings(fresh=True) or --fresh times it again"
     assert when in guard_line(verdict) and when in speed_line(verdict)
     assert when in " ".join(str(second.plan).split())
     assert any(when in text for text in told)

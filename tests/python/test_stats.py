@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from torchalgo._base.stats import is_faster, median_interval, median_noise
+from torchalgo._base.stats import cost_of_setups, is_faster, median_interval, median_noise
 
 
 def noisy(center: float, n: int, seed: int, spread: float = 0.05) -> list[float]:
@@ -55,3 +55,11 @@ def test_noise_shrinks_with_the_number_of_samples() -> None:
     assert median_noise([1.0, 2.0, 3.0]) == 0
     assert median_noise([5.0] * 10) == 0
     assert 0 < median_noise(noisy(100, 400, 1)) < median_noise(noisy(100, 16, 1))
+
+
+def test_set_ups_of_few_samples_differ_by_a_noise() -> None:
+    setups = [[center, center + 0.1, 99.0] for center in (10.0, 11.0, 12.0, 13.0, 14.0)]
+    cost, noise = cost_of_setups(setups)
+    assert cost == pytest.approx(12.05)
+    assert noise == pytest.approx(median_noise([10.0, 11.0, 12.0, 13.0, 14.0])) and noise > 1
+    assert cost_of_setups([[5.0] * 3] * 5) == (5.0, 0.0)

@@ -85,13 +85,14 @@ def cost_of_samples(samples: Sequence[float]) -> tuple[float, float]:
 
 
 def cost_of_setups(setups: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Returns the median cost and the median noise of several set-ups.
+    """Returns the median cost of several set-ups, and the noise of this median.
 
     Samples of different set-ups are not pooled: a property of a set-up, such as the addresses of
-    its pages, affects all of its samples.
+    its pages, affects all of its samples. The noise is that among the set-ups, or within one if
+    this is larger. A set-up of few samples tells no noise of its own.
     """
     costs, noises = zip(*map(cost_of_samples, setups), strict=True)
-    return statistics.median(costs), statistics.median(noises)
+    return statistics.median(costs), max(statistics.median(noises), median_noise(costs))
 
 
 def median_noise(values: Sequence[float]) -> float:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from torchalgo._base.own_thread import apply_where_it_runs
+from torchalgo._base.processor_load import may_spin
 from torchalgo._base.stats import is_faster
 from torchalgo._base.time_budget import GUARD_SHARE, LEAST_END_S, OUT_OF_BUDGET, Deadline
 from torchalgo._ir.plan import GuardVerdict, Plan
@@ -69,11 +70,8 @@ def out_of_time(
     if not math.isfinite(deadline.call_s):
         return INTERRUPTED
     longer = math.ceil(max(least_s, 2 * deadline.call_s))
-    other = (
-        "end the other programs that use the processors, or start with GOMP_SPINCOUNT=1000, and "
-        if is_busy
-        else ""
-    )
+    spin = ", or start with GOMP_SPINCOUNT=1000," if may_spin() else ""
+    other = f"end the other programs that use the processors{spin} and " if is_busy else ""
     text = (
         f"{OUT_OF_BUDGET} {when}: {other}give more time, such as budget_s={longer} (--budget"
         f" {longer})"

@@ -234,8 +234,9 @@ class Tuning:
         except _C.Error as problem:
             raise _C.Error(
                 with_inner_code(
-                    f"TA2303 with_overrides: {problem}; the costs that it needs were not measured"
-                    " here: use torchalgo.optimize(model, example_inputs, overrides=...)"
+                    "TA2303 with_overrides: the costs that it needs were not measured here, as of"
+                    " primitives that were too slow to finish: use torchalgo.optimize(model,"
+                    f" example_inputs, overrides=...); {problem}"
                 )
             ) from None
         return plan

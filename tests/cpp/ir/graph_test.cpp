@@ -117,6 +117,8 @@ TEST(MatchesName, StopsAtVariants) {
   EXPECT_TRUE(matches_name("cpu.direct", "cpu.direct"));
   EXPECT_TRUE(matches_name("cpu.direct.t14", "cpu.direct"));
   EXPECT_TRUE(matches_name("cpu.direct{X=1}", "cpu.direct"));
+  EXPECT_TRUE(matches_name("cpu.direct", "cpu.direct."));
+  EXPECT_FALSE(matches_name("cpu.direct.t14", "cpu.direct."));
   EXPECT_FALSE(matches_name("cpu.direct2", "cpu.direct"));
   EXPECT_FALSE(matches_name("cpu.direct", "cpu.direct.t14"));
   EXPECT_FALSE(matches_name("cpu", "cpu.direct"));

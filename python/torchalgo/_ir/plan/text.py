@@ -286,7 +286,7 @@ def runs_text(guard: GuardVerdict) -> str:
 def when_timed(guard: GuardVerdict) -> str:
     """Returns a note for a verdict that is stored or disturbed; empty for a new one."""
     if guard.timed_on:
-        return f"; timed on {guard.timed_on}, --fresh times it again"
+        return f"; timed on {guard.timed_on}, Settings(fresh=True) or --fresh times it again"
     if guard.is_disturbed:
         return f"; other programs ran {guard.waited:.0%} of the time, so this result is not stored"
     return ""
