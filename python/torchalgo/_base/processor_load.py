@@ -92,12 +92,12 @@ def warn_if_busy(threads: int, worker: int | None) -> bool:
     cores = len(os.sched_getaffinity(0))
     if busy + threads <= 1.25 * cores:
         return False
-    spin = "start with GOMP_SPINCOUNT=1000, so that PyTorch's threads do not wait on a processor;"
+    spin = " start with GOMP_SPINCOUNT=1000, so that PyTorch's threads do not wait on a processor;"
     _warn_once(
         f"other programs use {min(math.ceil(busy), cores)} of {cores} processors, and torch has"
         f" {threads} threads. Times taken now may be too long. Disturbed times are not stored for"
         " later runs. Wait until the other programs have ended, or give torch fewer threads with"
-        f" torch.set_num_threads. On a machine that is never idle,{f' {spin}' if may_spin() else ''}"
+        f" torch.set_num_threads. On a machine that is never idle,{spin if may_spin() else ''}"
         f" {IGNORE}=1 stores all times"
     )
     return True

@@ -173,5 +173,5 @@ def _refuse(
     longer = {name for name in offered if name.startswith(primitive)}
     hint = near(primitive, sorted(longer or offered | algorithms), 0.75) or supported
     if " " in primitive.strip():
-        hint += "; an override names no layouts: the planner chooses them"
+        hint += " (an override names no layouts: the planner chooses them)"
     raise Error(f"TA4004 {head}: there is no such primitive{hint}")
