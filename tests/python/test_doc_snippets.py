@@ -144,6 +144,10 @@ def test_the_pages_about_overrides_and_saving_run(
         assert output_error(names["y"], names["model"](names["x"])) < 1e-4
     printed = capsys.readouterr().out
     assert "us without overrides" in printed and "['cpu.winograd_f4x4_3x3" in printed
+    kept = {n.name: n.primitive for n in names["fast"].plan.nodes if n.primitive}
+    own = {n.name: n.primitive for n in names["alone"].nodes}
+    assert own.pop("layer1.0.conv1") == "aten.conv"
+    assert all(own[name] == primitive for name, primitive in kept.items() if name in own)
     names["fast"].save("model.pt")
     names["fast"].save("model.pt2")
     sections = "A plan alone", "The model with its plan", "Which file lasts"
