@@ -681,6 +681,8 @@ def test_the_result_comes_first_in_five_lines(changes: dict[str, Any], text: str
     assert text in lines[0]
     assert "relative L2 3.0e-07" in lines[1] and "12 MB of packed weights" in lines[2]
     assert lines[3].endswith("out.pt") and lines[4].endswith("torchalgo explain out.pt")
+    given = short_report([plan], Path("out.pt"), Path("a.json")).splitlines()
+    assert given[0].startswith("speed   as a.json says: ") and given[1:] == lines[1:]
 
 
 def test_several_plans_have_a_line_for_each_of_the_first() -> None:

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     texts = json.loads(plans_to_json(plans))
     what = {"plans": texts["plans"]} if len(plans) > 1 else {"plan": texts}
     data = {"output": str(args.output), "runs": optimized.runs, **what}
-    print_result(args, data, short_report(plans, args.output).removesuffix("\n"))
+    print_result(args, data, short_report(plans, args.output, args.plan).removesuffix("\n"))
     if args.timings:
         print(f"optimize took {timings_text(optimized.timings)}", file=sys.stderr)
     return end_code(optimized.is_interrupted, f"{args.output} runs the costs measured so far")

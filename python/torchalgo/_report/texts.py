@@ -19,15 +19,17 @@ from torchalgo._ir.plan.text import memory_text
 MOST_SPEEDS = 3  # how many plans' speeds short_report lists
 
 
-def short_report(plans: Sequence[Plan], file: Path) -> str:
+def short_report(plans: Sequence[Plan], file: Path, given: Path | None = None) -> str:
     """Returns five lines: speed against the fastest baseline, error, memory, file, next command.
 
     For several plans the first line is repeated with the shapes of each, up to MOST_SPEEDS times.
+    `given` is the file from which the plans came, with the speed of the day when they were made.
     """
     lines = []
+    said = "" if given is None else f"as {given} says: "
     for plan in plans[:MOST_SPEEDS]:
         shapes = "" if len(plans) == 1 else f"{shapes_text(planned_shapes(plan))}: "
-        lines.append(f"speed   {shapes}{speed_line(plan.guard)}")
+        lines.append(f"speed   {said}{shapes}{speed_line(plan.guard)}")
     if len(plans) > MOST_SPEEDS:
         lines.append(f"        and {len(plans) - MOST_SPEEDS} more plans")
     lines += [
