@@ -17,6 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchalgo
 from support.training_models import Chain, images, options, trio
+from torchalgo._ir.plan import AS_GIVEN
+from torchalgo._measure.guard import PLAN, guard_verdict
 
 Switch = Callable[[torchalgo.TrainingModule, nn.Module, bool], Any]
 
@@ -231,7 +233,8 @@ def test_eval_mode_and_a_faster_baseline_do_not_warn(
 ) -> None:
     model = copy.deepcopy(planned[0])
     assert not warned(model.eval(), images()) and model.original_runs.total() == 0
-    model.train().__dict__.update(runs="baseline")
+    model.train().guard_with(guard_verdict({PLAN: [2e6] * 6, AS_GIVEN: [1e6] * 6}))
+    assert model.runs == "baseline"
     assert not warned(model, images()) and model.original_runs.total() > 0
 
 
