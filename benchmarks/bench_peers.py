@@ -51,7 +51,8 @@ from compare import in_rounds, rounded
 from harness import Record
 from memory_limits import falling_limits
 from networks import NAMES, network_name
-from peer_engines import ENGINES, OWN, PYTHON
+from peer_engines import EMITTED, ENGINES, OWN, PYTHON
+from peer_page import F32_ERROR
 from torchalgo._base.stats import is_faster
 from torchalgo._C import cpu_device
 from torchalgo_cli.child import Child, EndedError
@@ -207,9 +208,12 @@ def measure(network: str, engines: Sequence[str], args: argparse.Namespace) -> l
 
 def head_of(network: str, engine: str, args: argparse.Namespace) -> Record:
     """Returns the fields of a record that are known before the network runs."""
+    precision = "default" if engine.endswith("_default") else "f32"
+    if engine in (OWN, EMITTED) and args.max_error != F32_ERROR:
+        precision = f"max_error={args.max_error:g}"
     return {
         "schema": 1, "benchmark": "peers", "network": network, "engine": engine,
-        "precision": "default" if engine.endswith("_default") else "f32",
+        "precision": precision,
         "version": harness.versions_of(ENGINES[engine].package)[ENGINES[engine].package],
         "isa": cpu_device().isa, **harness.settings_of(args, *SETTINGS),
     }  # fmt: skip
@@ -269,7 +273,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=harness.seconds, default=0.4, help="of each turn")
     parser.add_argument("--tune-s", type=harness.seconds, default=60.0, help="seconds of tuning")
     parser.add_argument("--threads", type=harness.count, default=1, help="of each engine")
-    parser.add_argument("--max-error", type=float, default=1e-5, help="of torchalgo's plan")
+    parser.add_argument("--max-error", type=float, default=F32_ERROR, help="of torchalgo's plan")
     parser.add_argument("--quick", action="store_true", help="few rounds, short tuning")
     parser.add_argument("--memory-limits", action="store_true", help="only plans of less memory")
     args = parser.parse_args()

@@ -18,7 +18,7 @@ from torchalgo_cli.install import torchalgo_version
 from torchalgo_cli.setting_flags import add_settings
 
 OBJECTIVES = ("latency", "energy")  # those of torchalgo; a test compares them
-# Those of torchalgo; a test compares them.
+# The instruction sets of torchalgo.emit, the widest first. A test compares them with its own.
 ISAS = ("amx", "avx512bf16", "avx512", "avx2", "default")
 QUANTITIES = ("workspace", "weights", "error")
 PROBLEM = "fwd_f32_n1c64h56w56_k64r3s3_st1x1_pad1x1_dil1x1_g1"

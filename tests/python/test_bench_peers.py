@@ -159,6 +159,12 @@ def test_tables_hold_the_last_row_of_each_engine_and_the_reasons(tmp_path: Path)
     assert make_tables(["peers", str(path), "--page", str(page), "--check"]) == 0
 
 
+def test_a_record_says_that_a_plan_may_have_coarser_types(tmp_path: Path) -> None:
+    args = options(tmp_path, max_error=1e-2)
+    said = {engine: head_of("net", engine, args)["precision"] for engine in ("emitted", "ncnn")}
+    assert said == {"emitted": "max_error=0.01", "ncnn": "f32"}
+
+
 def test_programs_have_a_row_for_each_setting() -> None:
     rows = [
         row("beta", "emitted", 1.2, threads=2, max_error=1e-2),

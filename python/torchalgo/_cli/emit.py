@@ -22,8 +22,8 @@ def run(args: argparse.Namespace) -> int:
             f"TA2802 emit: --shape {args.shape}: {args.source} has no such plan, expected one of"
             f" {', '.join(shapes)}"
         )
-    if len(shapes) > 1:
-        fast = fast.by_shape[args.shape or shapes[0]]
+    if args.shape is not None:
+        fast = fast.by_shape[args.shape]
     written = emit(
         fast, args.folder, isa=args.isa, weights=args.weights, threads=args.threads, name=args.name
     )
